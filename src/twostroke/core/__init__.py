@@ -1,0 +1,1 @@
+"""Plain facts every room shares: requests, sequences, steps, events, time. Standard library only."""

@@ -1,0 +1,32 @@
+"""Time, read in one place: the wall clock of the engine and the virtual one of tests and simulator."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds on a monotonic scale."""
+
+    def now(self) -> float: ...
+
+
+class WallClock:
+    """The process's one monotonic clock."""
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+
+class VirtualClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._now_s = start_s
+
+    def now(self) -> float:
+        return self._now_s
+
+    def advance(self, duration_s: float) -> None:
+        """Move forward; time never runs back."""
+        assert duration_s >= 0, duration_s
+        self._now_s += duration_s

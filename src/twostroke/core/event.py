@@ -1,0 +1,68 @@
+"""What a request's listener hears, in order: tokens, then one finish."""
+
+from dataclasses import dataclass, field
+
+from twostroke.core.ledger import Ledger
+from twostroke.core.sequence import FinishReason
+from twostroke.core.step import TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One output token, handed over at `time_s`; `text` is what became showable with it."""
+
+    request_id: str
+    token_id: int
+    text: str
+    time_s: float
+    logprob: float | None = None
+    top_logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FinishEvent:
+    """The end of a request; exactly one per request, always last. `text` is a rest held back until now."""
+
+    request_id: str
+    reason: FinishReason
+    text: str
+    time_s: float
+    usage: "Usage"
+    ledger: Ledger
+    timing: "Timing"
+    kv: "KVUsage"
+    seed: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Durations of one request by the definitions of the metrics; None where there is no value."""
+
+    ttft_s: float | None
+    tpot_s: float | None
+    e2e_s: float
+    first_text_s: float | None
+    prefill_s: float  # own prefill time
+    decode_s: float  # own decode time, sampling excluded
+    itl_s: tuple[float, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class KVUsage:
+    """KV memory a request held when it ended."""
+
+    tokens: int
+    bytes: int
+    blocks: int
+    waste_ratio: float  # reserved but unused slots / reserved slots
+
+
+Event = TokenEvent | FinishEvent

@@ -1,0 +1,25 @@
+"""What was asked: frozen from arrival to the end."""
+
+from dataclasses import dataclass, field
+
+from twostroke.params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One question to the engine.
+
+    `arrival_s` is on the engine's clock. `seed` is the user's or the recorded one of an unseeded
+    request. `salt` separates tenants in the prefix cache. `stop_token_ids` joins the model's end
+    tokens (unless ignored) and the user's.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams
+    arrival_s: float
+    seed: int
+    stop_token_ids: frozenset[int] = frozenset()
+    priority: int = 0
+    salt: str = ""
+    timings: dict[str, float] = field(default_factory=dict)  # ledger parts spent before submit, seconds

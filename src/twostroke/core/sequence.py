@@ -1,0 +1,70 @@
+"""One growing answer. The scheduler alone writes the counters; everyone else reads them."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from twostroke.core.request import Request
+
+
+class SequenceStatus(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(slots=True)
+class Sequence:
+    """Tokens known and tokens computed; their difference is the work that is left.
+
+        |<------ prompt ------>|<- output ->|
+        |<-- num_computed -->|<- missing -->|
+        0                                   num_tokens
+    """
+
+    sequence_id: int
+    request: Request
+    token_ids: list[int]
+    num_computed: int = 0
+    num_cached: int = 0  # prompt tokens found in the prefix cache at first admission
+    num_preemptions: int = 0
+    status: SequenceStatus = SequenceStatus.WAITING
+    finish_reason: FinishReason | None = None
+    num_recompute_until: int = 0  # positions below this were computed before and lost to preemption
+    choice_index: int = 0
+    num_prompt_tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.num_prompt_tokens = len(self.request.prompt_token_ids)
+
+    @classmethod
+    def from_request(cls, request: Request, *, sequence_id: int) -> "Sequence":
+        """A sequence that knows its prompt and has computed nothing."""
+        return cls(sequence_id=sequence_id, request=request, token_ids=list(request.prompt_token_ids))
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_missing(self) -> int:
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status is SequenceStatus.FINISHED

@@ -1,0 +1,74 @@
+"""Decision and outcome of one pass of the engine, as two plain records."""
+
+from dataclasses import dataclass, field
+
+from twostroke.core.phase import Phase
+from twostroke.core.sequence import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """One sequence's share of a step: tokens [start_pos, start_pos + num_tokens)."""
+
+    sequence_id: int
+    start_pos: int
+    num_tokens: int
+    phase: Phase
+    needs_logits: bool  # the row reaches the newest token, so the next one is sampled
+    is_recompute: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Copy-on-write: the bytes of block `source` go to `target` before the step runs."""
+
+    group: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What one step computes. `hold` is for how many steps the plan stays right if nothing arrives."""
+
+    step_id: int
+    rows: tuple[RowPlan, ...]
+    copies: tuple[BlockCopy, ...] = ()
+    preempted: tuple[int, ...] = ()  # sequence ids that lost blocks to this plan
+    hold: int = 1
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(row.num_tokens for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Raw log-softmax of one token, before temperature and masks."""
+
+    token_id: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """The next token of one sequence; `error` is set instead when its row could not be sampled."""
+
+    sequence_id: int
+    token_id: int
+    logprob: float | None = None
+    top_logprobs: tuple[TokenLogprob, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step brought: the tokens, and the sequences that end with it and why.
+
+    `finished` holds ends decided outside the scheduler (stop string, error); the scheduler adds
+    stop ids and length itself.
+    """
+
+    plan: StepPlan
+    tokens: tuple[SampledToken, ...]
+    finished: dict[int, FinishReason] = field(default_factory=dict)

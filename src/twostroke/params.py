@@ -1,0 +1,85 @@
+"""What one request wishes: frozen, checked when made, no defaults anywhere else."""
+
+import math
+from dataclasses import dataclass
+
+from twostroke.errors import ParamsError
+
+MAX_LOGPROBS = 20  # OpenAI's limit for top_logprobs
+MAX_STOP_STRINGS = 16
+MAX_SEED = 2**64 - 1  # the key of Philox4x32-10 has 64 bits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How the next token is chosen and when the answer ends.
+
+    Filters apply in the order penalties, temperature, top-k, top-p, min-p. `temperature` 0 is
+    argmax, lowest id on ties. `top_k` 0, -1 and None mean off; so does a value above the vocabulary.
+    Penalties look at prompt and answer (`repetition_penalty`) or at the answer alone
+    (`presence_penalty`, `frequency_penalty`). `logprobs` is the number of best alternatives to report
+    beside the sampled token (0: the sampled token alone; None: none at all).
+
+    Raises ParamsError that names the field, the value and the limit.
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_range("temperature", self.temperature, 0.0, math.inf)
+        _check_range("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        _check_range("min_p", self.min_p, 0.0, 1.0)
+        _check_range("repetition_penalty", self.repetition_penalty, 0.0, math.inf, low_open=True)
+        _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        if self.top_k is not None:
+            _check_int("top_k", self.top_k, -1, None)
+        if self.seed is not None:
+            _check_int("seed", self.seed, 0, MAX_SEED)
+        if self.logprobs is not None:
+            _check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        _check_int("max_tokens", self.max_tokens, 1, None)
+        _check_stop(self.stop, self.stop_token_ids)
+        if not isinstance(self.ignore_eos, bool):
+            raise ParamsError(f"ignore_eos is {self.ignore_eos!r}: it must be true or false", field="ignore_eos")
+
+
+def _check_range(name: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ParamsError(f"{name} is {value!r}: it must be a number", field=name)
+    too_low = value <= low if low_open else value < low
+    if not math.isfinite(value) or too_low or value > high:
+        bracket = "(" if low_open else "["
+        top = "any finite number]" if high == math.inf else f"{high:g}]"
+        raise ParamsError(f"{name} is {value!r}: it must be in {bracket}{low:g}, {top}", field=name)
+
+
+def _check_int(name: str, value: object, low: int, high: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ParamsError(f"{name} is {value!r}: it must be a whole number", field=name)
+    if value < low or (high is not None and value > high):
+        limit = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise ParamsError(f"{name} is {value}: it must be {limit}", field=name)
+
+
+def _check_stop(stop: object, stop_token_ids: object) -> None:
+    if not isinstance(stop, tuple) or not all(isinstance(text, str) and text for text in stop):
+        raise ParamsError(f"stop is {stop!r}: it must be a tuple of non-empty strings", field="stop")
+    if len(stop) > MAX_STOP_STRINGS:
+        raise ParamsError(f"stop has {len(stop)} strings: the limit is {MAX_STOP_STRINGS}", field="stop")
+    if not isinstance(stop_token_ids, tuple):
+        raise ParamsError(f"stop_token_ids is {stop_token_ids!r}: it must be a tuple of ids", field="stop_token_ids")
+    for token_id in stop_token_ids:
+        _check_int("stop_token_ids", token_id, 0, None)

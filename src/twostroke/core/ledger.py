@@ -1,0 +1,59 @@
+"""A closed account of a request's wall time: every part has a name, none overlaps, their sum is E2E.
+
+The engine appends facts (marks and the records of its steps); shares are computed when the account is
+read, never inside a step.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Part(StrEnum):
+    """Names of the parts, in the order a request meets them."""
+
+    PARSE = "parse"
+    TEMPLATE = "template"
+    TOKENIZE = "tokenize"
+    GRAMMAR_COMPILE = "grammar_compile"
+    PREFIX_LOOKUP = "prefix_lookup"
+    CACHE_RESTORE = "cache_restore"
+    QUEUE = "queue"
+    PREFILL = "prefill"
+    FIRST_SAMPLE = "first_sample"
+    DECODE = "decode"
+    SAMPLE = "sample"
+    SPECULATE = "speculate"
+    DETOKENIZE = "detokenize"
+    HOLD_BACK = "hold_back"
+    BACKPRESSURE = "backpressure"
+    OVERHEAD = "overhead"
+
+
+class StallKind(StrEnum):
+    """Why a started sequence lost time to something else."""
+
+    DECODE_OF_OTHERS = "decode_of_others"
+    PREFILL_OF_OTHER = "prefill_of_other"
+    SCHEDULER = "scheduler"
+    PREEMPTION = "preemption"
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Time lost to `request_id` (None where no single request is to blame)."""
+
+    kind: StallKind
+    time_s: float
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Seconds per part (parts without time are absent) and the stalls; `total_s` is their sum."""
+
+    parts: dict[Part, float]
+    stalls: tuple[Stall, ...]
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.parts.values()) + sum(stall.time_s for stall in self.stalls)

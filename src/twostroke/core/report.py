@@ -1,0 +1,59 @@
+"""What happened in each phase of one request, as facts: the terminal, JSON and server show these, nobody recomputes them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from twostroke.core.event import KVUsage, Timing, Usage
+from twostroke.core.ledger import Ledger
+from twostroke.core.sequence import FinishReason
+from twostroke.core.step import TokenLogprob
+
+
+class Bound(StrEnum):
+    """The largest share of a phase's time names it."""
+
+    COMPUTE = "compute"
+    BANDWIDTH = "bandwidth"
+    OVERHEAD = "overhead"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseUse:
+    """One phase of one request. Rates are None where no token or no time was spent.
+
+    `utilisation` is the share of the measured peak of the resource in `bound_by`; under `overhead` it
+    is the larger of the two shares. None until the peaks are measured.
+    """
+
+    tokens: int
+    time_s: float
+    tokens_per_s: float | None
+    bound_by: Bound | None
+    utilisation: float | None
+    tpot_s: float | None = None  # decode only
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One finished answer. `error` is set when `finish_reason` is error; the text so far is kept."""
+
+    request_id: str
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    timing: Timing
+    kv: KVUsage
+    ledger: Ledger
+    seed: int
+    logprobs: tuple[float | None, ...] = ()
+    top_logprobs: tuple[tuple[TokenLogprob, ...], ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseReport:
+    """Both phases of a result, judged against the measured peaks of this machine."""
+
+    prefill: PhaseUse
+    decode: PhaseUse

@@ -1,38 +1,10 @@
 """What a request's listener hears, in order: tokens, then one finish."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from twostroke.core.ledger import Ledger
+from twostroke.core.account import Account
 from twostroke.core.sequence import FinishReason
 from twostroke.core.step import TokenLogprob
-
-
-@dataclass(frozen=True, slots=True)
-class TokenEvent:
-    """One output token, handed over at `time_s`; `text` is what became showable with it."""
-
-    request_id: str
-    token_id: int
-    text: str
-    time_s: float
-    logprob: float | None = None
-    top_logprobs: tuple[TokenLogprob, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FinishEvent:
-    """The end of a request; exactly one per request, always last. `text` is a rest held back until now."""
-
-    request_id: str
-    reason: FinishReason
-    text: str
-    time_s: float
-    usage: "Usage"
-    ledger: Ledger
-    timing: "Timing"
-    kv: "KVUsage"
-    seed: int
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +22,6 @@ class Timing:
     tpot_s: float | None
     e2e_s: float
     first_text_s: float | None
-    prefill_s: float  # own prefill time
-    decode_s: float  # own decode time, sampling excluded
-    itl_s: tuple[float, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +32,33 @@ class KVUsage:
     bytes: int
     blocks: int
     waste_ratio: float  # reserved but unused slots / reserved slots
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One output token; `text` is what became showable with it (often nothing, never half a character)."""
+
+    request_id: str
+    token_id: int
+    text: str
+    time_s: float
+    logprob: float | None = None
+    top_logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FinishEvent:
+    """The end of a request; exactly one per request, always last. `text` is the rest held back until now."""
+
+    request_id: str
+    reason: FinishReason
+    text: str
+    usage: Usage
+    timing: Timing
+    kv: KVUsage
+    account: Account
+    seed: int
+    error: str | None = None
 
 
 Event = TokenEvent | FinishEvent

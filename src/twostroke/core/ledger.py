@@ -1,9 +1,6 @@
-"""A closed account of a request's wall time: every part has a name, none overlaps, their sum is E2E.
+"""The names of a request's time, and the closed account they add up to."""
 
-The engine appends facts (marks and the records of its steps); shares are computed when the account is
-read, never inside a step.
-"""
-
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,7 +48,7 @@ class Stall:
 class Ledger:
     """Seconds per part (parts without time are absent) and the stalls; `total_s` is their sum."""
 
-    parts: dict[Part, float]
+    parts: Mapping[Part, float]
     stalls: tuple[Stall, ...]
 
     @property

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from twostroke.core.event import KVUsage, Timing, Usage
+from twostroke.core.account import Account
 from twostroke.core.ledger import Ledger
 from twostroke.core.sequence import FinishReason
 from twostroke.core.step import TokenLogprob
@@ -45,6 +46,8 @@ class Result:
     timing: Timing
     kv: KVUsage
     ledger: Ledger
+    ttft_ledger: Ledger | None  # the same account, closed at the first token
+    account: Account
     seed: int
     logprobs: tuple[float | None, ...] = ()
     top_logprobs: tuple[tuple[TokenLogprob, ...], ...] = ()

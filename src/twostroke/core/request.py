@@ -1,7 +1,9 @@
 """What was asked: frozen from arrival to the end."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from twostroke.core.ledger import Part
 from twostroke.params import SamplingParams
 
 
@@ -22,4 +24,4 @@ class Request:
     stop_token_ids: frozenset[int] = frozenset()
     priority: int = 0
     salt: str = ""
-    timings: dict[str, float] = field(default_factory=dict)  # ledger parts spent before submit, seconds
+    spent: Mapping[Part, float] = field(default_factory=dict)  # ledger parts before submit, seconds

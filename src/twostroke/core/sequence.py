@@ -24,9 +24,9 @@ class FinishReason(StrEnum):
 class Sequence:
     """Tokens known and tokens computed; their difference is the work that is left.
 
-        |<------ prompt ------>|<- output ->|
-        |<-- num_computed -->|<- missing -->|
-        0                                   num_tokens
+    |<------ prompt ------>|<- output ->|
+    |<-- num_computed -->|<- missing -->|
+    0                                   num_tokens
     """
 
     sequence_id: int

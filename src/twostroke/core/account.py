@@ -1,0 +1,115 @@
+"""The account of a request: facts the engine appends, shares computed when it is read, never inside a step."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from twostroke.core.ledger import Ledger, Part, Stall, StallKind
+from twostroke.core.phase import Phase
+from twostroke.core.step import RowPlan
+from twostroke.core.step_cost import StepCost
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step as it happened, shared by every request that lived through it.
+
+    start_s -- plan, bind, run --> logits_s -- sample --> sampled_s -- detokenize, hand over --> handed_s
+    """
+
+    start_s: float
+    logits_s: float
+    sampled_s: float
+    handed_s: float
+    rows: tuple[RowPlan, ...]
+    request_ids: tuple[str, ...]  # of the rows
+    cost: StepCost
+
+
+@dataclass(slots=True)
+class Account:
+    """The facts of one request. The engine's thread appends; anyone may read once the request ended."""
+
+    request_id: str
+    sequence_id: int
+    arrival_s: float
+    before: Mapping[Part, float]  # parts spent before the engine saw the request
+    first_token_s: float | None = None
+    finish_s: float | None = None
+    steps: list[tuple[StepRecord, StallKind | None]] = field(default_factory=list)
+
+    def read(self, *, until_s: float | None = None) -> Ledger:
+        """The ledger up to `until_s` (the finish by default).
+
+        Raises AssertionError while the request still runs and no `until_s` is given.
+        """
+        end_s = self.finish_s if until_s is None else until_s
+        assert end_s is not None, f"{self.request_id} has not finished"
+        parts: dict[Part, float] = defaultdict(float, self.before)
+        stalls: dict[tuple[StallKind, str | None], float] = defaultdict(float)
+        steps = [(record, absent) for record, absent in self.steps if record.start_s < end_s]
+        started_s = next((record.start_s for record, absent in steps if absent is None), end_s)
+        parts[Part.QUEUE] += max(0.0, started_s - self.arrival_s - sum(self.before.values()))
+        for record, absent in steps:
+            if record.start_s >= started_s:
+                self._book(record, absent, parts=parts, stalls=stalls, end_s=end_s)
+        booked_s = sum(parts.values()) + sum(stalls.values())
+        parts[Part.OVERHEAD] += end_s - self.arrival_s - booked_s
+        return Ledger(
+            parts={part: parts[part] for part in Part if parts.get(part)},
+            stalls=tuple(Stall(kind, time_s, by) for (kind, by), time_s in stalls.items() if time_s > 0),
+        )
+
+    def _book(
+        self,
+        record: StepRecord,
+        absent: StallKind | None,
+        *,
+        parts: dict[Part, float],
+        stalls: dict[tuple[StallKind, str | None], float],
+        end_s: float,
+    ) -> None:
+        if absent is not None:
+            stalls[absent, None] += min(record.handed_s, end_s) - record.start_s
+            return
+        index = next(i for i, row in enumerate(record.rows) if row.sequence_id == self.sequence_id)
+        row = record.rows[index]
+        own = Part.DECODE if row.phase is Phase.DECODE else Part.PREFILL
+        own_s, lost = shares(record, index)
+        parts[own] += own_s
+        for key, time_s in lost.items():
+            stalls[key] += time_s
+        sample = Part.FIRST_SAMPLE if own is Part.PREFILL else Part.SAMPLE
+        parts[sample] += record.sampled_s - record.logits_s
+        parts[Part.DETOKENIZE] += min(record.handed_s, end_s) - record.sampled_s
+
+
+def shares(record: StepRecord, index: int) -> tuple[float, dict[tuple[StallKind, str | None], float]]:
+    """Split a step's time from plan to logits for the row at `index`: its own part, and what others cost it.
+
+    c is StepCost and k = wall / c(all rows), so own + stalls = wall exactly.
+    """
+    cost, rows = record.cost, record.rows
+    row = rows[index]
+    wall_s = record.logits_s - record.start_s
+    whole = cost.seconds(rows)
+    if whole <= 0 or len(rows) == 1:
+        return wall_s, {}
+    scale = wall_s / whole
+    decodes = [other for other in rows if other.phase is Phase.DECODE]
+    is_decode = row.phase is Phase.DECODE
+    alone = cost.seconds((row,))
+    with_decodes = cost.seconds(decodes) if is_decode else cost.seconds((row, *decodes))
+    lost: dict[tuple[StallKind, str | None], float] = defaultdict(float)
+    lost[StallKind.DECODE_OF_OTHERS, None] = scale * (with_decodes - alone)
+    prefills = [
+        (record.request_ids[i], cost.seconds((*decodes, other)) - cost.seconds(decodes))
+        for i, other in enumerate(rows)
+        if other.phase is Phase.PREFILL and i != index
+    ]
+    blame = sum(weight for _, weight in prefills)
+    rest = scale * (whole - with_decodes)
+    for request_id, weight in prefills:
+        share = weight / blame if blame > 0 else 1 / len(prefills)
+        lost[StallKind.PREFILL_OF_OTHER, request_id] += rest * share
+    return scale * alone, dict(lost)

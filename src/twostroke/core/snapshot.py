@@ -1,0 +1,18 @@
+"""The engine at one moment, as facts for gauges and pages."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Counts now. Blocks are summed over KV groups: free + cached + held = total."""
+
+    num_running: int
+    num_waiting: int
+    num_preemptions: int
+    blocks_free: int
+    blocks_cached: int
+    blocks_held: int
+    blocks_total: int
+    prefix_queries: int
+    prefix_hits: int

@@ -1,0 +1,59 @@
+# The scripts CI runs are the scripts a person runs. VENV names another environment: make check VENV=~/env
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+SOURCES := $(shell git ls-files src native) CMakeLists.txt pyproject.toml
+NATIVE_CODE := $(shell git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.h' 'tests/native/*.cpp')
+
+.PHONY: check test test-all bench docs native clean
+
+check: $(VENV)/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	PYTHONPATH=src $(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE_CODE)
+
+test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/oracle.stamp
+	$(BIN)/python -m pytest -m ''
+
+bench: $(VENV)/bench.stamp
+	$(BIN)/twostroke bench --vs llama.cpp
+
+docs: $(VENV)/docs.stamp
+	$(BIN)/pdoc --docformat markdown --output-directory build/docs twostroke
+
+# The extension beside the Python sources, for work with PYTHONPATH=src; rebuilds only what changed.
+native: $(VENV)/dev.stamp
+	$(BIN)/cmake -S . -B build/dev -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python
+	$(BIN)/cmake --build build/dev
+	ln -sf $(CURDIR)/build/dev/_native*.so src/twostroke/
+
+clean:
+	rm -rf build src/twostroke/_native*.so
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet '.[dev,test]'
+	touch $@
+
+$(VENV)/test.stamp: $(SOURCES) | $(BIN)/python
+	$(BIN)/pip install --quiet '.[test]'
+	touch $@
+
+$(VENV)/oracle.stamp: $(SOURCES) | $(BIN)/python
+	$(BIN)/pip install --quiet '.[test,oracle]'
+	touch $@
+
+$(VENV)/bench.stamp: $(SOURCES) | $(BIN)/python
+	$(BIN)/pip install --quiet '.[bench]'
+	touch $@
+
+$(VENV)/docs.stamp: $(SOURCES) | $(BIN)/python
+	$(BIN)/pip install --quiet '.[docs]'
+	touch $@

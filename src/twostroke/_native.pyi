@@ -1,0 +1,1 @@
+"""Types of the native extension; the definitions are in native/bindings.cpp."""

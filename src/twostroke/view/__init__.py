@@ -1,0 +1,1 @@
+"""Facts made visible: text for a terminal, one JSON object."""

@@ -1,0 +1,106 @@
+"""The environment becomes one frozen Config, or an error that says how to mend it."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from twostroke.config import MAX_THREADS, resolve
+from twostroke.errors import ConfigError
+
+
+def test_empty_environment_gives_defaults() -> None:
+    config = resolve({})
+    assert config.home.name == "twostroke"
+    assert config.isa is None
+    assert config.threads is None
+    assert config.ollama_models == Path.home() / ".ollama" / "models"
+    assert config.has_color
+    assert not config.is_dumb_terminal
+
+
+def test_the_process_environment_is_the_default_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TWOSTROKE_HOME", str(tmp_path))
+    assert resolve().home == tmp_path
+
+
+def test_home_moves_and_need_not_exist(tmp_path: Path) -> None:
+    assert resolve({"TWOSTROKE_HOME": str(tmp_path / "new")}).home == tmp_path / "new"
+
+
+def test_home_understands_the_tilde() -> None:
+    assert resolve({"TWOSTROKE_HOME": "~/models"}).home == Path.home() / "models"
+
+
+def test_home_is_absolute_so_that_changing_directory_moves_nothing() -> None:
+    assert resolve({"TWOSTROKE_HOME": "models"}).home == Path.cwd() / "models"
+
+
+@pytest.mark.parametrize("name", ["TWOSTROKE_HOME", "OLLAMA_MODELS"])
+@pytest.mark.parametrize("value", ["", "  "])
+def test_an_empty_folder_is_an_error(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is empty: name a folder or unset it"):
+        resolve({name: value})
+
+
+def test_a_file_as_home_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ConfigError, match="that is a file, name a folder"):
+        resolve({"TWOSTROKE_HOME": str(file)})
+
+
+def test_ollama_store_can_be_elsewhere(tmp_path: Path) -> None:
+    assert resolve({"OLLAMA_MODELS": str(tmp_path)}).ollama_models == tmp_path
+
+
+@pytest.mark.parametrize("isa", ["portable", "avx512"])
+def test_isa_can_be_forced(isa: str) -> None:
+    assert resolve({"TWOSTROKE_ISA": isa}).isa == isa
+
+
+@pytest.mark.parametrize("value", ["", "AVX512", "sse2"])
+def test_unknown_isa_lists_the_known(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"TWOSTROKE_ISA is '.*': it must be one of portable, avx512"):
+        resolve({"TWOSTROKE_ISA": value})
+
+
+@given(st.integers(min_value=1, max_value=MAX_THREADS))
+def test_threads_in_range_are_taken(threads: int) -> None:
+    assert resolve({"TWOSTROKE_THREADS": str(threads)}).threads == threads
+
+
+@pytest.mark.parametrize("value", ["", "0", "-1", "two", "1.5", " 2", "1025", "100000", "9" * 5000, "٢", "²"])
+def test_threads_out_of_range_are_an_error(value: str) -> None:
+    with pytest.raises(ConfigError, match="whole number from 1 to 1024"):
+        resolve({"TWOSTROKE_THREADS": value})
+
+
+def test_a_misspelt_variable_names_the_close_one() -> None:
+    with pytest.raises(ConfigError, match=r"unknown environment variable TWOSTROKE_THREAD: did you mean .*_THREADS\?"):
+        resolve({"TWOSTROKE_THREAD": "2"})
+
+
+def test_an_unknown_variable_far_from_all_lists_the_known() -> None:
+    with pytest.raises(ConfigError, match="known are TWOSTROKE_HOME, TWOSTROKE_ISA, TWOSTROKE_THREADS"):
+        resolve({"TWOSTROKE_Q": "1"})
+
+
+def test_variables_of_other_programs_are_left_alone() -> None:
+    assert resolve({"TWOSTROKES": "1", "PATH": "", "OLLAMA_HOST": "x"}) == resolve({})
+
+
+@pytest.mark.parametrize(("value", "has_color"), [("1", False), ("0", False), ("", True)])
+def test_no_color_counts_when_not_empty(value: str, has_color: bool) -> None:
+    assert resolve({"NO_COLOR": value}).has_color is has_color
+
+
+@pytest.mark.parametrize(("term", "is_dumb"), [("dumb", True), ("xterm-256color", False), ("", False)])
+def test_term_dumb_is_seen(term: str, is_dumb: bool) -> None:
+    assert resolve({"TERM": term}).is_dumb_terminal is is_dumb
+
+
+def test_config_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        resolve({}).threads = 3  # type: ignore[misc]

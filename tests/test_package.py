@@ -1,0 +1,82 @@
+"""The package as a whole: public names, and the facts that live in one place each."""
+
+import ast
+import re
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import twostroke
+
+SOURCE = Path(twostroke.__file__).parent
+REPOSITORY = Path(__file__).parent.parent
+
+
+def sources() -> Iterator[Path]:
+    return (path for path in sorted(SOURCE.rglob("*.py")))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def names_used(path: Path) -> set[str]:
+    """Every dotted name a file reads, and every module it imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Attribute(value=ast.Name(id=owner), attr=attribute):
+                found.add(f"{owner}.{attribute}")
+            case ast.ImportFrom(module=str(module), names=aliases):
+                found |= {f"{module}.{alias.name}" for alias in aliases}
+            case _:
+                pass
+    return found
+
+
+def test_all_is_the_sorted_public_names() -> None:
+    public = {
+        name
+        for name, value in vars(twostroke).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert twostroke.__all__ == sorted(public)
+
+
+def test_version_is_three_numbers() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", twostroke.__version__)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "home"),
+    [
+        (r"os\.(environ|environb|getenv|putenv)", {"config.py", "cli/app.py"}),
+        (r"time\.(time|monotonic|perf_counter|process_time)(_ns)?", {"core/clock.py"}),
+        (r"threading\.(Lock|RLock|Condition|Semaphore|Event|Barrier)", {"engine/worker.py"}),
+        (r"(asyncio|multiprocessing)\.(Lock|Condition|Semaphore)", {"engine/worker.py"}),
+    ],
+)
+def test_environment_clock_and_locks_live_in_one_place(pattern: str, home: set[str]) -> None:
+    users = {room_of(path) for path in sources() if any(re.fullmatch(pattern, name) for name in names_used(path))}
+    assert users <= home
+
+
+def test_every_module_says_what_it_owns() -> None:
+    for path in sources():
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        assert docstring, f"{room_of(path)} has no docstring"
+        prose = [line for line in docstring.splitlines() if not line.startswith("    ")]  # drawings are indented
+        assert len(prose) <= 10, f"{room_of(path)}: too long a docstring"
+
+
+def test_only_bindings_know_nanobind() -> None:
+    users = {path.name for path in (REPOSITORY / "native").rglob("*.[ch]*") if "nanobind" in path.read_text("utf-8")}
+    assert users == {"bindings.cpp"}
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    command = (REPOSITORY / ".ci" / "run").read_text("utf-8").splitlines()[-1]
+    assert "python -m pytest" in command
+    assert command in (REPOSITORY / "README.md").read_text("utf-8")

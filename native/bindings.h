@@ -1,0 +1,11 @@
+// The parts of the extension module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace twostroke {
+
+void bind_weights(nanobind::module_& m);  // packed weights, one linear at a time
+void bind_program(nanobind::module_& m);  // the program reader
+
+}  // namespace twostroke

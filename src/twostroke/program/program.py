@@ -52,10 +52,13 @@ class Instr:
 
 @dataclass(frozen=True, slots=True)
 class RopeTable:
-    """Angles of one rope flavour: angle(pos, i) = pos * inv_freq[i]; cos and sin are scaled by `magnitude`."""
+    """Angles of one rope flavour: angle(pos, i) = pos * inv_freq[i]; cos and sin are scaled by `magnitude`.
+
+    The product and its cos and sin are taken in float64 and rounded to float32 once.
+    """
 
     name: str
-    inv_freq: tuple[float, ...]  # [rotary_dim / 2]
+    inv_freq: tuple[float, ...]  # [rotary_dim / 2], each a float32 value
     magnitude: float
 
 

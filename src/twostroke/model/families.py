@@ -1,0 +1,37 @@
+"""From an opened model to its program: picks the family by architecture. One file per family, one row here.
+
+Called by whoever loads a model. Says which tensors nobody uses; never reads a weight's bytes.
+"""
+
+import logging
+
+from twostroke.model.llama import build_llama, read_llama
+from twostroke.model.source import ModelSource, check_architecture
+from twostroke.program.program import Program
+
+_LOG = logging.getLogger("twostroke")
+
+_NOT_WEIGHTS = ("rope_freqs.weight",)  # read into the rope table
+
+
+def _llama(source: ModelSource) -> Program:
+    return build_llama(source, read_llama(source))
+
+
+FAMILIES = {"llama": _llama}
+
+
+def build_program(source: ModelSource) -> Program:
+    """The program of a model file or folder.
+
+    Raises ModelFileError (a key, tensor or shape is wrong) or UnsupportedModelError (architecture,
+    tensor type or variant). Tensors the program does not use give one warning.
+    """
+    program = FAMILIES[check_architecture(source.path, source.architecture)](source)
+    unused = [name for name in source.tensors if name not in program.weights and name not in _NOT_WEIGHTS]
+    if unused:
+        shown = ", ".join(unused[:3]) + (", ..." if len(unused) > 3 else "")
+        _LOG.warning(
+            "%s: %d tensors are not part of a %s model: %s", source.path, len(unused), program.architecture, shown
+        )
+    return program

@@ -1,0 +1,320 @@
+"""The living definition of every op: a slow reader in NumPy float32 that judges the fast ones.
+
+One function per op, spelled like it. `activations="f32"` computes with the stored weights' exact values
+(it judges fidelity); `"a8"` rounds the inputs of each linear the way the native kernels of its tensor
+type do (it judges kernels). Sums are NumPy's: compare with a tolerance, not bits.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from twostroke.errors import KernelError
+from twostroke.program.op import (
+    Activation,
+    AttendAttrs,
+    GluAttrs,
+    KVWriteAttrs,
+    LinearAttrs,
+    Op,
+    RmsNormAttrs,
+    RopeAttrs,
+    RopeStyle,
+    ScaleAttrs,
+    SoftcapAttrs,
+)
+from twostroke.program.program import BoundStep, Instr, KVGroup, Program, RopeTable
+from twostroke.program.quant import TENSOR_TYPES, Arithmetic, FloatArray, StoredTensor, dequantise, to_bf16
+from twostroke.program.reader import KVSpec
+
+_KV_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+A8_GROUP = 32  # inputs that share one scale
+
+
+def rmsnorm(x: FloatArray, weight: FloatArray, attrs: RmsNormAttrs) -> FloatArray:
+    runs = x.reshape(len(x), -1, attrs.group)
+    mean_square = np.mean(runs * runs, axis=2, keepdims=True)
+    normed: FloatArray = runs / np.sqrt(mean_square + np.float32(attrs.eps)) * weight
+    return normed.reshape(x.shape)
+
+
+def quantise_a8(x: FloatArray) -> FloatArray:
+    """Symmetric int8 per 32 values, widened back: scale amax / 127, nearest even, a zero group stays zero."""
+    groups = x.reshape(len(x), -1, A8_GROUP)
+    scale = np.max(np.abs(groups), axis=2, keepdims=True) / np.float32(127)
+    quantised = np.rint(np.divide(groups, scale, out=np.zeros_like(groups), where=scale > 0))
+    widened: FloatArray = np.clip(quantised, -127, 127) * scale
+    return widened.reshape(x.shape)
+
+
+def linear(x: FloatArray, weight: FloatArray, bias: FloatArray | None) -> FloatArray:
+    product: FloatArray = x @ weight.T
+    return product if bias is None else product + bias
+
+
+def rope(x: FloatArray, positions: npt.NDArray[np.int64], table: RopeTable, attrs: RopeAttrs) -> FloatArray:
+    angles = positions[:, None] * np.array(table.inv_freq)  # [tokens, rotary_dim / 2] float64
+    cos = (np.cos(angles) * table.magnitude).astype(np.float32)[:, None]
+    sin = (np.sin(angles) * table.magnitude).astype(np.float32)[:, None]
+    turned = x.reshape(len(x), attrs.num_heads, attrs.head_dim).copy()
+    half = attrs.rotary_dim // 2
+    if attrs.style is RopeStyle.HALVES:
+        first, second = slice(0, half), slice(half, attrs.rotary_dim)
+    else:
+        first, second = slice(0, attrs.rotary_dim, 2), slice(1, attrs.rotary_dim, 2)
+    a, b = turned[..., first].copy(), turned[..., second].copy()
+    turned[..., first] = a * cos - b * sin
+    turned[..., second] = b * cos + a * sin
+    return turned.reshape(x.shape)
+
+
+def attend(
+    q: FloatArray, k: FloatArray, v: FloatArray, *, visible: npt.NDArray[np.bool_], attrs: AttendAttrs
+) -> FloatArray:
+    """One row: q [tokens, width], k and v [keys, kv heads, head_dim] as stored, visible [tokens, keys]."""
+    heads = q.reshape(len(q), attrs.num_heads, attrs.head_dim)
+    out = np.empty_like(heads)
+    queries_per_kv_head = attrs.num_heads // attrs.num_kv_heads
+    for head in range(attrs.num_heads):
+        kv_head = head // queries_per_kv_head
+        scores = heads[:, head] @ k[:, kv_head].T * np.float32(attrs.scale)
+        if attrs.softcap is not None:
+            scores = softcap(scores, SoftcapAttrs(attrs.softcap))
+        scores = np.where(visible, scores, np.float32(-np.inf))
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        out[:, head] = weights @ v[:, kv_head] / weights.sum(axis=1, keepdims=True)
+    return out.reshape(q.shape)
+
+
+def glu(gate: FloatArray, up: FloatArray, attrs: GluAttrs) -> FloatArray:
+    if attrs.activation is Activation.SILU:
+        with np.errstate(over="ignore"):  # exp(-x) may be inf: the quotient is then 0, as it should be
+            activated: FloatArray = gate / (1 + np.exp(-gate))
+    else:
+        inner = np.float32(np.sqrt(2 / np.pi)) * (gate + np.float32(0.044715) * gate * gate * gate)
+        activated = np.float32(0.5) * gate * (1 + np.tanh(inner))
+    return activated * up
+
+
+def scale(x: FloatArray, attrs: ScaleAttrs) -> FloatArray:
+    return x * np.float32(attrs.factor)
+
+
+def softcap(x: FloatArray, attrs: SoftcapAttrs) -> FloatArray:
+    capped: FloatArray = np.float32(attrs.cap) * np.tanh(x / np.float32(attrs.cap))
+    return capped
+
+
+class KVArrays:
+    """Keys and values of one KV group by slot, in the cache's precision. Fresh memory is NaN: reading it shows."""
+
+    def __init__(self, group: KVGroup, *, kv: KVSpec) -> None:
+        self.block_size = kv.block_size
+        self.precision = kv.precision
+        num_blocks = kv.num_blocks[group.id]
+        dtype = np.float16 if kv.precision == "f16" else np.float32  # bf16 is held as rounded float32
+        shape = (2, len(group.layers), num_blocks, kv.block_size, group.num_kv_heads, group.head_dim)
+        self.arrays = np.full(shape, np.nan, dtype)
+        self.bytes_per_block = self.arrays[:, :, :1].size * _KV_BYTES[kv.precision]
+
+    def write(self, layer: int, slots: npt.NDArray[np.int64], k: FloatArray, v: FloatArray) -> None:
+        for index, rows in enumerate((to_bf16(k), to_bf16(v)) if self.precision == "bf16" else (k, v)):
+            stored = self.arrays[index, layer].reshape(-1, *self.arrays.shape[4:])
+            with np.errstate(over="ignore"):  # beyond f16's range is infinity, as on every ISA
+                stored[slots] = rows.reshape(-1, *stored.shape[1:]).astype(stored.dtype)
+
+    def read(self, layer: int, slots: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+        k, v = (self.arrays[index, layer].reshape(-1, *self.arrays.shape[4:])[slots] for index in (0, 1))
+        return k.astype(np.float32), v.astype(np.float32)
+
+
+class ReferenceReader:
+    """Runs a program over its own NumPy KV cache. Implements `Reader`."""
+
+    def __init__(
+        self,
+        program: Program,
+        tensors: Mapping[str, StoredTensor | FloatArray],
+        *,
+        kv: KVSpec,
+        activations: Literal["f32", "a8"] = "f32",
+    ) -> None:
+        self._program = program
+        self._activations = activations
+        self._weights = {name: self._load(name, tensors[name]) for name in program.weights}
+        self._kv = [KVArrays(group, kv=kv) for group in program.kv_groups]
+        self._last_use = {value: index for index, instr in enumerate(program.instrs) for value in instr.inputs}
+
+    def run(self, step: BoundStep) -> FloatArray:
+        """Logits [num_selected, vocab]."""
+        _check_step(self._program, step)
+        values: dict[int, FloatArray] = {}
+        for index, instr in enumerate(self._program.instrs):
+            inputs = [values[value] for value in instr.inputs]
+            outputs = _WALK[instr.op](self, instr, inputs, step)
+            values.update(zip(instr.outputs, outputs, strict=True))
+            for value in instr.inputs:
+                if self._last_use[value] == index:
+                    values.pop(value, None)
+        (logits,) = values.values()
+        return logits
+
+    def copy_block(self, group: int, source: int, target: int) -> None:
+        arrays = self._kv[group].arrays
+        arrays[:, :, target] = arrays[:, :, source]
+
+    @property
+    def kv_bytes_per_block(self) -> tuple[int, ...]:
+        return tuple(store.bytes_per_block for store in self._kv)
+
+    def close(self) -> None:
+        self._weights.clear()
+        self._kv.clear()
+
+    def _load(self, name: str, tensor: StoredTensor | FloatArray) -> FloatArray:
+        spec = self._program.weights[name]
+        if isinstance(tensor, np.ndarray):
+            values = tensor.astype(np.float32)
+        else:
+            values = dequantise(tensor.tensor_type, tensor.data, tensor.shape)
+        assert values.shape == spec.shape, f"{name} is {values.shape}, the program says {spec.shape}"
+        if self._rounding(name) is Arithmetic.BF16 and values.ndim == 2:
+            return to_bf16(values)
+        return values
+
+    def _rounding(self, name: str) -> Arithmetic:
+        """The arithmetic to imitate for this weight; FP32 imitates none."""
+        if self._activations == "f32":
+            return Arithmetic.FP32
+        return TENSOR_TYPES[self._program.weights[name].tensor_type].arithmetic
+
+    def _product(self, x: FloatArray, name: str, bias: str | None) -> FloatArray:
+        rounding = self._rounding(name)
+        if rounding is Arithmetic.INT8:
+            x = quantise_a8(x)
+        elif rounding is Arithmetic.BF16:
+            x = to_bf16(x)
+        return linear(x, self._weights[name], None if bias is None else self._weights[bias])
+
+    def _embed(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        spec = self._weights[instr.weights[0]]
+        return [spec[step.token_ids]]
+
+    def _rmsnorm(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        assert isinstance(instr.attrs, RmsNormAttrs)
+        return [rmsnorm(inputs[0], self._weights[instr.weights[0]], instr.attrs)]
+
+    def _linear(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        assert isinstance(instr.attrs, LinearAttrs)
+        named = zip(instr.weights, instr.attrs.biases, strict=True)
+        return [self._product(inputs[0], weight, bias) for weight, bias in named]
+
+    def _rope(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        assert isinstance(instr.attrs, RopeAttrs)
+        table = self._program.rope_tables[instr.attrs.table]
+        return [rope(inputs[0], _token_positions(step), table, instr.attrs)]
+
+    def _kv_write(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        assert isinstance(instr.attrs, KVWriteAttrs)
+        store = self._kv[instr.attrs.group]
+        for row, tokens, positions in _rows(step):
+            slots = _slots(step.block_tables[instr.attrs.group][row], positions, store)
+            store.write(instr.attrs.layer, slots, inputs[0][tokens], inputs[1][tokens])
+        return []
+
+    def _attend(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        attrs = instr.attrs
+        assert isinstance(attrs, AttendAttrs)
+        store = self._kv[attrs.group]
+        out = np.empty_like(inputs[0])
+        for row, tokens, positions in _rows(step):
+            first = 0 if attrs.window is None else max(0, int(positions[0]) - attrs.window + 1)
+            keys = np.arange(first, positions[-1] + 1)
+            visible = keys <= positions[:, None]
+            if attrs.window is not None:
+                visible &= keys > positions[:, None] - attrs.window
+            k, v = store.read(attrs.layer, _slots(step.block_tables[attrs.group][row], keys, store))
+            out[tokens] = attend(inputs[0][tokens], k, v, visible=visible, attrs=attrs)
+        return [out]
+
+    def _glu(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        assert isinstance(instr.attrs, GluAttrs)
+        return [glu(inputs[0], inputs[1], instr.attrs)]
+
+    def _add(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        return [inputs[0] + inputs[1]]
+
+    def _scale(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        assert isinstance(instr.attrs, ScaleAttrs)
+        return [scale(inputs[0], instr.attrs)]
+
+    def _softcap(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        assert isinstance(instr.attrs, SoftcapAttrs)
+        return [softcap(inputs[0], instr.attrs)]
+
+    def _select(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        return [inputs[0][step.selected]]
+
+    def _logits(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
+        return [self._product(inputs[0], instr.weights[0], None)]
+
+
+_Walk = Callable[[ReferenceReader, Instr, list[FloatArray], BoundStep], list[FloatArray]]
+_WALK: dict[Op, _Walk] = {
+    Op.EMBED: ReferenceReader._embed,
+    Op.RMSNORM: ReferenceReader._rmsnorm,
+    Op.LINEAR: ReferenceReader._linear,
+    Op.ROPE: ReferenceReader._rope,
+    Op.KV_WRITE: ReferenceReader._kv_write,
+    Op.ATTEND: ReferenceReader._attend,
+    Op.GLU: ReferenceReader._glu,
+    Op.ADD: ReferenceReader._add,
+    Op.SCALE: ReferenceReader._scale,
+    Op.SOFTCAP: ReferenceReader._softcap,
+    Op.SELECT: ReferenceReader._select,
+    Op.LOGITS: ReferenceReader._logits,
+}
+
+
+def _rows(step: BoundStep) -> list[tuple[int, slice, npt.NDArray[np.int64]]]:
+    """(row, its tokens in the step, their positions)."""
+    rows = []
+    for row, position in enumerate(step.row_positions):
+        start, end = int(step.row_starts[row]), int(step.row_starts[row + 1])
+        rows.append((row, slice(start, end), np.arange(end - start, dtype=np.int64) + int(position)))
+    return rows
+
+
+def _token_positions(step: BoundStep) -> npt.NDArray[np.int64]:
+    return np.concatenate([positions for _, _, positions in _rows(step)])
+
+
+def _slots(table: npt.NDArray[np.int32], positions: npt.NDArray[np.int64], store: KVArrays) -> npt.NDArray[np.int64]:
+    """Where positions of one row lie in the group's arrays."""
+    indices = positions // store.block_size
+    if indices[-1] >= len(table):
+        raise KernelError(f"position {positions[-1]} needs {indices[-1] + 1} blocks, the row's table has {len(table)}")
+    blocks = table[indices].astype(np.int64)
+    num_blocks = store.arrays.shape[2]
+    wrong = (blocks < 0) | (blocks >= num_blocks)
+    if wrong.any():
+        where = int(np.argmax(wrong))
+        raise KernelError(f"position {positions[where]} lies in block {blocks[where]} of {num_blocks}")
+    return blocks * store.block_size + positions % store.block_size
+
+
+def _check_step(program: Program, step: BoundStep) -> None:
+    """Ids and shapes a step may get wrong, as KernelError with the numbers; block ids are checked when used."""
+    num_tokens = len(step.token_ids)
+    if num_tokens == 0 or step.row_starts[0] != 0 or step.row_starts[-1] != num_tokens:
+        raise KernelError(f"rows {step.row_starts.tolist()} do not cover {num_tokens} tokens")
+    if (np.diff(step.row_starts) <= 0).any() or len(step.row_starts) != len(step.row_positions) + 1:
+        raise KernelError(f"rows {step.row_starts.tolist()} are not {len(step.row_positions)} rows with tokens")
+    if step.token_ids.min() < 0 or step.token_ids.max() >= program.vocab_size:
+        raise KernelError(f"token ids reach {step.token_ids.min()}..{step.token_ids.max()} of {program.vocab_size}")
+    if len(step.block_tables) != len(program.kv_groups):
+        raise KernelError(f"{len(step.block_tables)} block tables for {len(program.kv_groups)} KV groups")
+    if len(step.selected) and not 0 <= step.selected.min() <= step.selected.max() < num_tokens:
+        raise KernelError(f"selected tokens {step.selected.tolist()} of {num_tokens}")

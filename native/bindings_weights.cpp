@@ -1,7 +1,178 @@
+// Packed weights and single linears: what the tests of the kernels hold on to.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
 #include "bindings.h"
+#include "cpu.h"
+#include "weight.h"
+
+namespace nb = nanobind;
 
 namespace twostroke {
+namespace {
 
-void bind_weights(nanobind::module_&) {}
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// A new array of the given shape that owns its memory.
+template <class Element>
+nb::ndarray<nb::numpy, Element> make_array(std::initializer_list<size_t> shape, Element** data) {
+    size_t size = 1;
+    for (size_t extent : shape) size *= extent;
+    *data = new Element[size];
+    nb::capsule owner(*data, [](void* memory) noexcept { delete[] static_cast<Element*>(memory); });
+    return nb::ndarray<nb::numpy, Element>(*data, shape, owner);
+}
+
+const KernelTable& kernels_of(const std::string& isa) {
+    const KernelTable* kernels = find_kernels(isa);
+    if (!kernels) throw nb::value_error(("this machine has no kernels for ISA '" + isa + "'").c_str());
+    return *kernels;
+}
+
+Weight* pack_weight(const std::string& type_name, Bytes data, int32_t rows, int32_t cols) {
+    TensorType type;
+    if (!tensor_type_from_name(type_name.c_str(), &type))
+        throw nb::value_error(("unknown tensor type " + type_name).c_str());
+    if (rows < 0 || cols < 0 || cols % block_elements(type) != 0) {
+        throw nb::value_error((type_name + " needs rows of a multiple of " +
+                               std::to_string(block_elements(type)) + " elements, got " +
+                               std::to_string(cols))
+                                  .c_str());
+    }
+    const size_t wanted = rows * row_bytes(type, cols);
+    if (data.size() != wanted) {
+        throw nb::value_error((std::to_string(rows) + " x " + std::to_string(cols) + " " + type_name +
+                               " is " + std::to_string(wanted) + " bytes, got " + std::to_string(data.size()))
+                                  .c_str());
+    }
+    Weight* weight = new Weight(type, rows, cols);
+    nb::gil_scoped_release released;
+    weight->pack(data.data(), 0, weight->num_panels);
+    return weight;
+}
+
+nb::ndarray<nb::numpy, float> unpack_weight_row(const Weight& weight, int32_t row) {
+    if (row < 0 || row >= weight.rows) throw nb::index_error("row is outside the weight");
+    float* out;
+    auto array = make_array<float>({static_cast<size_t>(weight.cols)}, &out);
+    unpack_row(weight.type, weight.data(), row, weight.cols, out);
+    return array;
+}
+
+// The input of a linear in every arithmetic it may be asked for, as the executor prepares it.
+class PreparedInput {
+  public:
+    PreparedInput(const KernelTable& kernels, Arithmetic arithmetic, const Matrix& x) {
+        const size_t tokens = x.shape(0), K = x.shape(1);
+        activations.f32 = x.data();
+        activations.f32_stride = K;
+        if (arithmetic == Arithmetic::bf16) {
+            activations.bf16_stride = K + K % 2;
+            bf16_.assign(tokens * activations.bf16_stride, 0);
+            for (size_t t = 0; t < tokens; t++) {
+                kernels.to_bf16(x.data() + t * K, static_cast<int32_t>(K),
+                                bf16_.data() + t * activations.bf16_stride);
+            }
+            activations.bf16 = bf16_.data();
+        } else if (arithmetic == Arithmetic::int8) {
+            a8_.resize(tokens * K);
+            scale_.resize(tokens * (K / kBlock));
+            sum_.resize(tokens * (K / kBlock));
+            for (size_t t = 0; t < tokens; t++) {
+                kernels.quantise_a8(x.data() + t * K, static_cast<int32_t>(K), a8_.data() + t * K,
+                                    scale_.data() + t * (K / kBlock), sum_.data() + t * (K / kBlock));
+            }
+            activations.a8 = a8_.data();
+            activations.a8_stride = K;
+            activations.a8_scale = scale_.data();
+            activations.a8_sum = sum_.data();
+            activations.a8_block_stride = K / kBlock;
+        }
+    }
+
+    Activations activations;
+
+  private:
+    std::vector<uint16_t> bf16_;
+    std::vector<int8_t> a8_;
+    std::vector<float> scale_;
+    std::vector<int32_t> sum_;
+};
+
+struct alignas(64) Scratch {
+    uint8_t bytes[kLinearScratchBytes];
+};
+
+nb::ndarray<nb::numpy, float> linear(const Weight& weight, Matrix x, const std::string& isa) {
+    const KernelTable& kernels = kernels_of(isa);
+    if (x.shape(1) != static_cast<size_t>(weight.cols))
+        throw nb::value_error("x must have one column per column of the weight");
+    float* out;
+    const size_t rows = weight.rows, tokens = x.shape(0);
+    auto array = make_array<float>({tokens, rows}, &out);
+    nb::gil_scoped_release released;
+    const PreparedInput input(kernels, arithmetic_of(weight.type), x);
+    const auto scratch = std::make_unique<Scratch>();
+    for (int32_t panel = 0; panel < weight.num_panels; panel++) {
+        const int32_t first = panel * kPanelRows;
+        const int32_t num_rows = weight.rows - first < kPanelRows ? weight.rows - first : kPanelRows;
+        kernels.linear[static_cast<int32_t>(weight.type)](weight.panel(panel), weight.cols, input.activations,
+                                                          static_cast<int32_t>(tokens), out + first, rows,
+                                                          num_rows, scratch->bytes);
+    }
+    return array;
+}
+
+nb::tuple quantise_a8(Vector x, const std::string& isa) {
+    const KernelTable& kernels = kernels_of(isa);
+    const size_t K = x.size();
+    if (K % kBlock != 0) throw nb::value_error("the length must be a multiple of 32");
+    int8_t* q;
+    float* scale;
+    int32_t* sum;
+    auto q_array = make_array<int8_t>({K}, &q);
+    auto scale_array = make_array<float>({K / kBlock}, &scale);
+    auto sum_array = make_array<int32_t>({K / kBlock}, &sum);
+    kernels.quantise_a8(x.data(), static_cast<int32_t>(K), q, scale, sum);
+    return nb::make_tuple(q_array, scale_array, sum_array);
+}
+
+nb::ndarray<nb::numpy, uint16_t> to_bf16(Vector x, const std::string& isa) {
+    const KernelTable& kernels = kernels_of(isa);
+    uint16_t* out;
+    auto array = make_array<uint16_t>({x.size()}, &out);
+    kernels.to_bf16(x.data(), static_cast<int32_t>(x.size()), out);
+    return array;
+}
+
+std::vector<std::string> isas() {
+    std::vector<std::string> names;
+    for (std::string_view isa : usable_isas()) names.emplace_back(isa);
+    return names;
+}
+
+}  // namespace
+
+void bind_weights(nb::module_& m) {
+    nb::class_<Weight>(m, "Weight")
+        .def_prop_ro("rows", [](const Weight& weight) { return weight.rows; })
+        .def_prop_ro("cols", [](const Weight& weight) { return weight.cols; })
+        .def_prop_ro("num_bytes", &Weight::num_bytes)
+        .def("unpack_row", &unpack_weight_row, nb::arg("row"));
+    m.def("pack_weight", &pack_weight, nb::arg("tensor_type"), nb::arg("data"), nb::arg("rows"),
+          nb::arg("cols"));
+    m.def("linear", &linear, nb::arg("weight"), nb::arg("x"), nb::arg("isa"),
+          "x [tokens, cols] -> [tokens, rows]");
+    m.def("quantise_a8", &quantise_a8, nb::arg("x"), nb::arg("isa"),
+          "x [K] -> (q [K], scale [K/32], sum [K/32])");
+    m.def("to_bf16", &to_bf16, nb::arg("x"), nb::arg("isa"), "float32 [n] -> the bits of bf16 [n]");
+    m.def("usable_isas", &isas, "The ISAs this machine can run, the fastest first.");
+}
 
 }  // namespace twostroke

@@ -1,0 +1,13 @@
+// The entries of the kernel table that belong to linear: linear[], quantise_a8, to_bf16, unpack_row.
+#pragma once
+
+#include "table.h"
+
+namespace twostroke {
+
+void portable_fill_linear(KernelTable& table);
+#if TWOSTROKE_X86_64
+void avx512_fill_linear(KernelTable& table);
+#endif
+
+}  // namespace twostroke

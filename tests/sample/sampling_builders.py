@@ -1,0 +1,66 @@
+"""Small rows and requests for the sampler's tests; the chi-square judge and its odds."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twostroke.core.request import Request
+from twostroke.params import SamplingParams
+from twostroke.sample.sampler import Sampler, SamplingRow
+
+FALSE_ALARM = 1e-4  # odds that an honest sampler fails one chi-square test; the seeds are fixed, so it never flickers
+FALSE_ALARM_Z = 3.719  # the normal quantile of those odds
+
+
+def make_request(*, prompt: Sequence[int] = (1, 2, 3), seed: int = 7, request_id: str = "r", **params: Any) -> Request:
+    return Request(
+        request_id=request_id,
+        prompt_token_ids=tuple(prompt),
+        params=SamplingParams(**params),
+        arrival_s=0.0,
+        seed=seed,
+    )
+
+
+def make_row(sampler: Sampler, *, sequence_id: int = 0, choice_index: int = 0, **request: Any) -> SamplingRow:
+    return SamplingRow(sequence_id, sampler.start(make_request(**request), choice_index=choice_index))
+
+
+def make_logits(*rows: Sequence[float]) -> NDArray[np.float32]:
+    return np.array(rows, dtype=np.float32)
+
+
+def draw(logits: Sequence[float], num_draws: int, *, choice_index: int = 0, **request: Any) -> NDArray[np.intp]:
+    """Draws at `num_draws` positions of one sequence, taken as the rows of one batch."""
+    sampler = Sampler(len(logits))
+    wished = make_request(**request)
+    rows = []
+    for position in range(num_draws):
+        state = sampler.start(wished, choice_index=choice_index)
+        state.position += position
+        rows.append(SamplingRow(position, state))
+    matrix = np.broadcast_to(np.array(logits, dtype=np.float32), (num_draws, len(logits)))
+    return np.array([token.token_id for token in sampler.sample(matrix, rows)])
+
+
+def chi_square_z(draws: NDArray[np.intp], law: Sequence[float]) -> float:
+    """How many standard deviations too large the statistic is (Wilson, Hilferty 1931); inf for an impossible draw."""
+    counts = np.bincount(draws, minlength=len(law)).astype(float)
+    expected = len(draws) * np.array(law, dtype=float)
+    live = expected > 0
+    if counts[~live].any():
+        return math.inf
+    freedom = int(live.sum()) - 1
+    if freedom == 0:
+        return 0.0
+    statistic = float(((counts[live] - expected[live]) ** 2 / expected[live]).sum())
+    spread = 2.0 / (9.0 * freedom)
+    return float(((statistic / freedom) ** (1 / 3) - (1.0 - spread)) / math.sqrt(spread))
+
+
+def softmax(scores: Sequence[float]) -> NDArray[np.float64]:
+    weights = np.exp(np.array(scores, dtype=np.float64) - max(scores))
+    return np.asarray(weights / weights.sum(), dtype=np.float64)

@@ -1,0 +1,236 @@
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.sample.sampling_builders import (
+    FALSE_ALARM_Z,
+    chi_square_z,
+    draw,
+    make_logits,
+    make_row,
+    softmax,
+)
+from twostroke.params import SamplingParams
+from twostroke.sample.random import NoiseKey, gumbel, words_of_all
+from twostroke.sample.sampler import NO_TOKEN, Sampler, SamplingRow
+
+LOGITS = [2.0, 1.5, 0.0, 1.5, -1.0, 0.5, -np.inf, 3.0, -4.0, 1.0]
+NUM_DRAWS = 50_000
+
+# What survives of LOGITS at temperature T, worked out by hand from the ranking 7, 0, 1, 3, 9, 5, 2, 4, 8 (6 is banned).
+LAWS: dict[str, tuple[dict[str, Any], float, set[int]]] = {
+    "temperature 1": ({"temperature": 1.0}, 1.0, {0, 1, 2, 3, 4, 5, 7, 8, 9}),
+    "temperature 0.5": ({"temperature": 0.5}, 0.5, {0, 1, 2, 3, 4, 5, 7, 8, 9}),
+    "temperature 3": ({"temperature": 3.0}, 3.0, {0, 1, 2, 3, 4, 5, 7, 8, 9}),
+    "top-k 3": ({"temperature": 1.0, "top_k": 3}, 1.0, {7, 0, 1}),
+    "top-p 0.7": ({"temperature": 1.0, "top_p": 0.7}, 1.0, {7, 0, 1}),
+    "min-p 0.2": ({"temperature": 1.0, "min_p": 0.2}, 1.0, {7, 0, 1, 3}),
+    "all three": ({"temperature": 2.0, "top_k": 6, "top_p": 0.9, "min_p": 0.4}, 2.0, {7, 0, 1, 3}),
+}
+
+
+def law_of(temperature: float, kept: set[int]) -> list[float]:
+    scores = [value / temperature if index in kept else -np.inf for index, value in enumerate(LOGITS)]
+    return list(softmax(scores))
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_draws_follow_the_exact_law(name: str) -> None:
+    """Odds of a false alarm 1e-4 each."""
+    params, temperature, kept = LAWS[name]
+    z = chi_square_z(draw(LOGITS, NUM_DRAWS, seed=1, **params), law_of(temperature, kept))
+    print(f"{name}: z = {z:.2f}, alarm above {FALSE_ALARM_Z}")
+    assert z < FALSE_ALARM_Z
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("temperature 1", {"temperature": 1.1}),
+        ("top-k 3", {"temperature": 1.0, "top_k": 4}),
+        ("top-p 0.7", {"temperature": 1.0, "top_p": 0.85}),
+        ("min-p 0.2", {"temperature": 1.0, "min_p": 0.3}),
+        ("all three", {"temperature": 2.0, "top_k": 2}),
+    ],
+)
+def test_the_judge_catches_a_sampler_with_the_wrong_setting(name: str, broken: dict[str, Any]) -> None:
+    _, temperature, kept = LAWS[name]
+    draws = draw(LOGITS, NUM_DRAWS // 5, seed=1, **broken)
+    assert chi_square_z(draws, law_of(temperature, kept)) > 2 * FALSE_ALARM_Z
+
+
+def test_the_judge_catches_noise_shared_by_tokens_or_too_coarse() -> None:
+    law = law_of(1.0, LAWS["temperature 1"][2])
+    shared = np.full(NUM_DRAWS, int(np.argmax(LOGITS)))  # equal noise on every token never changes the argmax
+    assert chi_square_z(shared, law) > 2 * FALSE_ALARM_Z
+    coarse = []
+    for position in range(2_000):
+        words = words_of_all(NoiseKey(1, 0, position), len(LOGITS)) >> np.uint64(30) << np.uint64(30)
+        coarse.append(int((np.array(LOGITS) + gumbel(words)).argmax()))
+    assert chi_square_z(np.array(coarse), law) > 2 * FALSE_ALARM_Z
+
+
+def test_neighbouring_draws_are_independent() -> None:
+    draws = draw([0.0] * 4, NUM_DRAWS // 5, seed=2, temperature=1.0)
+    pairs = 4 * draws[:-1:2] + draws[1::2]
+    assert chi_square_z(pairs, [1 / 16] * 16) < FALSE_ALARM_Z
+
+
+def test_choices_of_one_request_are_independent() -> None:
+    logits = [0.0] * 256
+    first = draw(logits, 2_000, temperature=1.0)
+    second = draw(logits, 2_000, temperature=1.0, choice_index=1)
+    assert (first == second).mean() < 0.02  # 1/256 expected; 8 standard deviations above it
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 400), st.floats(0.1, 20), st.floats(0.05, 4))
+def test_shortcuts_pick_what_noise_on_every_token_picks(
+    seed: int, vocab_size: int, spread: float, temperature: float
+) -> None:
+    logits = np.random.default_rng(seed % 1000).normal(0, spread, vocab_size).astype(np.float32)
+    sampler = Sampler(vocab_size)
+    row = make_row(sampler, seed=seed, temperature=temperature)
+    (token,) = sampler.sample(logits[np.newaxis], [row])
+    scores = (logits - logits.max()) / np.float32(temperature)
+    noise = gumbel(words_of_all(row.state.noise_key, vocab_size))
+    assert token.token_id == int((scores + noise).argmax())
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-4, 1e-5, 1e-8, 1e-38, 5e-324, 0.0])
+def test_tiny_temperatures_are_greedy(temperature: float) -> None:
+    for seed in range(50):
+        assert draw([2.9, 11.0, 2.8], 1, seed=seed, temperature=temperature).tolist() == [1]
+
+
+@pytest.mark.parametrize("temperature", [1e30, 1e38, 1e300, 1.7e308])
+def test_huge_temperatures_are_uniform(temperature: float) -> None:
+    draws = draw([11.0, 2.9, 2.8], 3_000, temperature=temperature)
+    assert chi_square_z(draws, [1 / 3] * 3) < FALSE_ALARM_Z
+
+
+@pytest.mark.parametrize("top_k", [0, -1, None, 3, 4, 10**9])
+def test_top_k_is_off_at_zero_minus_one_none_and_beyond_the_vocabulary(top_k: int | None) -> None:
+    logits = np.log([0.5, 0.3, 0.2]).tolist()
+    draws = draw(logits, 3_000, temperature=1.0, top_k=top_k)
+    assert draws.tolist() == draw(logits, 3_000, temperature=1.0).tolist()
+    assert chi_square_z(draws, [0.5, 0.3, 0.2]) < FALSE_ALARM_Z
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"temperature": 0.0},
+        {"temperature": 1.0, "top_k": 1},
+        {"temperature": 1.0, "top_p": 1e-9},
+        {"temperature": 1.0, "min_p": 1.0},
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 3, 8])
+def test_every_way_to_be_greedy_takes_the_lowest_of_tied_ids(params: dict[str, Any], batch: int) -> None:
+    logits = [0.0] * 12
+    logits[5] = logits[9] = 2.0
+    for seed in range(20):
+        assert draw(logits, batch, seed=seed, **params).tolist() == [5] * batch
+
+
+MIXED: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 0.0, "presence_penalty": 1.0},
+    {"temperature": 1.0},
+    {"temperature": 0.8, "top_k": 20},
+    {"temperature": 1.2, "top_p": 0.9, "logprobs": 3},
+    {"temperature": 1.0, "min_p": 0.1, "repetition_penalty": 1.2},
+    {"temperature": 50.0, "top_k": 90},
+]
+
+
+@given(st.permutations(range(len(MIXED))), st.integers(1, len(MIXED)))
+def test_company_and_order_never_change_a_token(order: list[int], batch: int) -> None:
+    rng = np.random.default_rng(4)
+    logits = rng.normal(0, 2, (len(MIXED), 100)).astype(np.float32)
+    sampler = Sampler(100)
+
+    def row_of(index: int) -> SamplingRow:
+        row = make_row(sampler, sequence_id=index, seed=index, **MIXED[index])
+        for token_id in (3, 5, 3):
+            row.state.append(token_id)
+        return row
+
+    alone = [sampler.sample(logits[index : index + 1], [row_of(index)])[0] for index in range(len(MIXED))]
+    chosen = order[:batch]
+    together = sampler.sample(logits[chosen], [row_of(index) for index in chosen])
+    assert together == [alone[index] for index in chosen]
+
+
+def test_the_same_seed_repeats_and_another_does_not() -> None:
+    first = draw([0.0] * 50, 100, seed=3, temperature=1.0).tolist()
+    assert draw([0.0] * 50, 100, seed=3, temperature=1.0).tolist() == first
+    assert draw([0.0] * 50, 100, seed=4, temperature=1.0).tolist() != first
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [([0.0, np.nan, 1.0], "nan"), ([-np.inf] * 3, "-inf"), ([0.0, np.inf, 1.0], "inf")],
+)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_broken_row_fails_alone(bad: list[float], word: str, temperature: float) -> None:
+    sampler = Sampler(3)
+    rows = [make_row(sampler, sequence_id=index, temperature=temperature, logprobs=2) for index in range(3)]
+    good = [0.0, 50.0, 0.0]
+    tokens = sampler.sample(make_logits(good, bad, good), rows)
+    assert [token.token_id for token in tokens] == [1, NO_TOKEN, 1]
+    assert tokens[0].error is None
+    assert tokens[1].error is not None
+    assert word in tokens[1].error
+    assert "position 3" in tokens[1].error
+
+
+def test_padding_of_the_head_is_never_chosen_nor_reported() -> None:
+    sampler = Sampler(3)
+    logits = make_logits([1.0, 2.0, 0.0, 99.0, np.nan])
+    for temperature in (0.0, 1.0, 1e9):
+        (token,) = sampler.sample(logits, [make_row(sampler, temperature=temperature, logprobs=20)])
+        assert token.token_id < 3
+        assert len(token.top_logprobs) == 3
+        assert sum(math.exp(entry.logprob) for entry in token.top_logprobs) == pytest.approx(1.0)
+
+
+def test_penalties_follow_the_sequence_as_it_grows() -> None:
+    """A greedy loop a -> b -> a: every step's token from the formula."""
+    sampler = Sampler(3)
+    row = make_row(sampler, prompt=[0, 0, 0], temperature=0.0, presence_penalty=0.5, frequency_penalty=0.25)
+    tokens = []
+    for _ in range(6):
+        (token,) = sampler.sample(make_logits([1.0, 0.6, -9.0]), [row])
+        tokens.append(token.token_id)
+        row.state.append(token.token_id)
+    # scores of 0 and 1: 1/.6, .25/.6, .25/-.15, 0/-.15, -.25/-.15, -.25/-.4
+    assert tokens == [0, 1, 0, 0, 1, 0]
+
+
+def test_repetition_penalty_sees_the_prompt_too() -> None:
+    sampler = Sampler(2)
+    plain, penalised = (
+        make_row(sampler, prompt=[0], temperature=0.0, repetition_penalty=penalty) for penalty in (1.0, 3.0)
+    )
+    tokens = sampler.sample(make_logits([2.0, 1.0], [2.0, 1.0]), [plain, penalised])
+    assert [token.token_id for token in tokens] == [0, 1]
+
+
+def test_no_rows_is_fine() -> None:
+    assert Sampler(5).sample(np.zeros((0, 5), dtype=np.float32), []) == []
+
+
+def test_one_surviving_token_needs_no_noise() -> None:
+    assert draw([0.0, 30.0, 1.0], 5, temperature=1.0, top_p=0.5).tolist() == [1] * 5
+
+
+def test_state_starts_after_the_prompt() -> None:
+    state = make_row(Sampler(9), prompt=[1, 2, 3, 4]).state
+    assert state.position == 4
+    state.append(5)
+    assert state.noise_key == NoiseKey(7, 0, 5)
+    assert state.params == SamplingParams()

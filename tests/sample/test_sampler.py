@@ -49,7 +49,7 @@ def test_draws_follow_the_exact_law(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        ("temperature 1", {"temperature": 1.1}),
+        ("temperature 1", {"temperature": 1.2}),
         ("top-k 3", {"temperature": 1.0, "top_k": 4}),
         ("top-p 0.7", {"temperature": 1.0, "top_p": 0.85}),
         ("min-p 0.2", {"temperature": 1.0, "min_p": 0.3}),

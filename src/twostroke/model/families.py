@@ -4,8 +4,12 @@ Called by whoever loads a model. Says which tensors nobody uses; never reads a w
 """
 
 import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
+from twostroke.model.gemma import build_gemma3, read_gemma3
 from twostroke.model.llama import build_llama, read_llama
+from twostroke.model.qwen import read_qwen2, read_qwen3
 from twostroke.model.source import ModelSource, check_architecture
 from twostroke.program.program import Program
 
@@ -14,11 +18,14 @@ _LOG = logging.getLogger("twostroke")
 _NOT_WEIGHTS = ("rope_freqs.weight",)  # read into the rope table
 
 
-def _llama(source: ModelSource) -> Program:
-    return build_llama(source, read_llama(source))
-
-
-FAMILIES = {"llama": _llama}
+FAMILIES: Mapping[str, Callable[[ModelSource], Program]] = MappingProxyType(
+    {
+        "gemma3": lambda source: build_gemma3(source, read_gemma3(source)),
+        "llama": lambda source: build_llama(source, read_llama(source)),
+        "qwen2": lambda source: build_llama(source, read_qwen2(source)),
+        "qwen3": lambda source: build_llama(source, read_qwen3(source)),
+    }
+)
 
 
 def build_program(source: ModelSource) -> Program:

@@ -71,7 +71,9 @@ def test_threads_in_range_are_taken(threads: int) -> None:
     assert resolve({"TWOSTROKE_THREADS": str(threads)}).threads == threads
 
 
-@pytest.mark.parametrize("value", ["", "0", "-1", "two", "1.5", " 2", "1025", "100000", "9" * 5000, "٢", "²"])
+@pytest.mark.parametrize(
+    "value", ["", "0", "-1", "two", "1.5", " 2", "1025", "100000", "9" * 5000, "000029999", "٢", "²"]
+)
 def test_threads_out_of_range_are_an_error(value: str) -> None:
     with pytest.raises(ConfigError, match="whole number from 1 to 1024"):
         resolve({"TWOSTROKE_THREADS": value})
@@ -99,6 +101,14 @@ def test_no_color_counts_when_not_empty(value: str, has_color: bool) -> None:
 @pytest.mark.parametrize(("term", "is_dumb"), [("dumb", True), ("xterm-256color", False), ("", False)])
 def test_term_dumb_is_seen(term: str, is_dumb: bool) -> None:
     assert resolve({"TERM": term}).is_dumb_terminal is is_dumb
+
+
+@pytest.mark.parametrize(
+    ("value", "columns"),
+    [("10", 10), ("200", 200), ("", None), ("0", None), ("-3", None), ("wide", None), ("9" * 9, None)],
+)
+def test_columns_is_a_width_or_nothing(value: str, columns: int | None) -> None:
+    assert resolve({"COLUMNS": value}).columns == columns
 
 
 def test_config_is_frozen() -> None:

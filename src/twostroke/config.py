@@ -17,6 +17,7 @@ Isa = Literal["portable", "avx512"]
 
 PREFIX = "TWOSTROKE_"
 MAX_THREADS = 1024  # more is a mistake on every machine this runs on
+MAX_COLUMNS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class Config:
     ollama_models: Path
     has_color: bool = True  # NO_COLOR is not set
     is_dumb_terminal: bool = False  # TERM=dumb: no cursor movement either
+    columns: int | None = None  # COLUMNS, where it is a number
 
 
 def resolve(environ: Mapping[str, str] = os.environ) -> Config:
@@ -42,6 +44,7 @@ def resolve(environ: Mapping[str, str] = os.environ) -> Config:
         ollama_models=_folder(environ, "OLLAMA_MODELS") or Path.home() / ".ollama" / "models",
         has_color=not environ.get("NO_COLOR"),
         is_dumb_terminal=environ.get("TERM") == "dumb",
+        columns=_columns(environ.get("COLUMNS", "")),
     )
 
 
@@ -84,8 +87,18 @@ def _isa(environ: Mapping[str, str]) -> Isa | None:
 
 def _threads(environ: Mapping[str, str]) -> int | None:
     value = environ.get("TWOSTROKE_THREADS")
-    if value is None:
-        return None
-    if not (value.isascii() and value.isdigit() and 1 <= int(value[:5]) <= MAX_THREADS):
+    threads = None if value is None else _whole_number(value)
+    if value is not None and (threads is None or not 1 <= threads <= MAX_THREADS):
         raise ConfigError(f"TWOSTROKE_THREADS is {value!r}: it must be a whole number from 1 to {MAX_THREADS}")
-    return int(value)
+    return threads
+
+
+def _columns(value: str) -> int | None:
+    """Shells set COLUMNS, not people: what makes no sense is no width rather than an error."""
+    columns = _whole_number(value)
+    return columns if columns is not None and 1 <= columns <= MAX_COLUMNS else None
+
+
+def _whole_number(value: str) -> int | None:
+    """ASCII digits alone, and few of them."""
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None

@@ -1,14 +1,17 @@
 """Decision and outcome of one pass of the engine, as two plain records."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from twostroke.core.phase import Phase
 from twostroke.core.sequence import FinishReason
 
 
-@dataclass(frozen=True, slots=True)
-class RowPlan:
-    """One sequence's share of a step: tokens [start_pos, start_pos + num_tokens)."""
+class RowPlan(NamedTuple):
+    """One sequence's share of a step: tokens [start_pos, start_pos + num_tokens).
+
+    A tuple, as every step makes one per row: a frozen dataclass takes more than twice as long.
+    """
 
     sequence_id: int
     start_pos: int

@@ -39,6 +39,10 @@ class StepCost:
             num_kv += row.start_pos + row.num_tokens
             if row.num_tokens > 1:
                 num_pairs += row.num_tokens * row.start_pos + row.num_tokens * (row.num_tokens + 1) // 2
+        return self.seconds_of(num_rows=num_rows, num_tokens=num_tokens, num_kv=num_kv, num_pairs=num_pairs)
+
+    def seconds_of(self, *, num_rows: int, num_tokens: int, num_kv: int, num_pairs: int) -> float:
+        """The same from the rows' totals: tokens, stored positions read, query-key pairs of chunks."""
         if num_rows == 0:
             return 0.0
         linear_s = max(self.weights_s, self.token_s * num_tokens)

@@ -1,0 +1,1 @@
+"""KV cache as integers: which block holds which positions of which sequence. Bytes belong to the readers."""

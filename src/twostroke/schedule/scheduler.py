@@ -1,0 +1,482 @@
+"""Plans steps and applies their outcome. The only writer of a sequence's counters and status.
+
+There is no prefill and no decode in the arithmetic: `num_computed` catches up with `num_tokens`.
+`plan` reserves what it plans, `commit` applies the result; policies in policy.py, budget.py and
+preempt.py only answer. Called by the engine's thread or by a simulator; reads no clock, takes no lock.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from twostroke.cache.cache import KVCache
+from twostroke.core.phase import Phase
+from twostroke.core.sequence import FinishReason, Sequence, SequenceStatus
+from twostroke.core.step import BlockCopy, RowPlan, StepPlan, StepResult
+from twostroke.core.step_cost import StepCost
+from twostroke.errors import CapacityError, PromptError
+from twostroke.schedule.budget import Tally, chunk_within, next_output_ratio
+from twostroke.schedule.config import SchedulerConfig
+from twostroke.schedule.policy import prefill_order, queue_key
+from twostroke.schedule.preempt import outranked, victims
+from twostroke.schedule.waiting import WaitingQueue
+
+FIRST_OUTPUT_RATIO = 0.5  # of max_tokens; adapts within some dozens of answers
+MEMORY_RAN_OUT = math.inf  # counts as an answer longer than any estimate
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making."""
+
+    copies: list[BlockCopy] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
+
+
+class Scheduler:
+    """Continuous batching over one cache. `step_cost` may be replaced as measurements improve."""
+
+    def __init__(self, cache: KVCache, config: SchedulerConfig, step_cost: StepCost | None = None) -> None:
+        self.step_cost = step_cost
+        self.config = config
+        self._cache = cache
+        self._sequences: dict[int, Sequence] = {}
+        self._running: dict[int, Sequence] = {}  # in order of admission
+        self._waiting = WaitingQueue(ageing_s=config.priority_ageing_s)
+        self._promises: dict[int, tuple[int, ...]] = {}  # running sequence -> blocks per group it was admitted for
+        self._pinned: set[int] = set()  # running sequences that must not be preempted again
+        self._unstarted: set[int] = set()  # admitted for the first time, no row yet: may still find more in the cache
+        self._refused: int | None = None  # head of the queue that had no room; asked again when room may have grown
+        self._output_ratio = FIRST_OUTPUT_RATIO
+        self._num_steps = 0
+        self.num_preemptions = 0
+        self.num_recomputed_tokens = 0
+
+    # What is there
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._sequences)
+
+    @property
+    def running(self) -> tuple[Sequence, ...]:
+        return tuple(self._running.values())
+
+    @property
+    def waiting(self) -> tuple[Sequence, ...]:
+        return tuple(self._waiting.sequences)
+
+    # Arrivals and ends
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence. Raises CapacityError, and changes nothing, when it could never run or the queue is full."""
+        assert sequence.sequence_id not in self._sequences, f"sequence {sequence.sequence_id} is here already"
+        self._check_fit(sequence)
+        if len(self._waiting) >= self.config.max_waiting:
+            raise CapacityError(
+                f"{len(self._waiting)} requests wait, the limit is {self.config.max_waiting}: try again later"
+            )
+        self._cache.open(sequence.sequence_id, salt=sequence.request.salt)
+        self._sequences[sequence.sequence_id] = sequence
+        self._waiting.push(sequence)
+
+    def abort(self, sequence_id: int, *, reason: FinishReason = FinishReason.CANCELLED) -> Sequence | None:
+        """End a sequence now, in whatever state; None if it has ended already.
+
+        Between plan and commit too: its row's outcome is ignored, and its blocks go to nobody before
+        the next plan.
+        """
+        sequence = self._sequences.get(sequence_id)
+        if sequence is not None:
+            self._finish(sequence, reason)
+        return sequence
+
+    # One step
+
+    def plan(self, now_s: float) -> StepPlan | None:
+        """Decide the next step and reserve its blocks. None when there is nothing to do."""
+        if not self._sequences:
+            return None
+        draft = _Draft()
+        self._secure_decodes(draft)
+        if self._admit(draft):
+            self._secure_decodes(draft)  # who comes back from preemption may decode at once
+        decodes = self._decode_rows()
+        prefills = self._prefill_rows(decodes, draft, now_s)
+        while not decodes and not prefills and len(self._running) > 1:
+            self._unlock(draft)
+            prefills = self._prefill_rows(decodes, draft, now_s)
+        rows = (*decodes, *prefills)
+        assert rows, f"no progress: {self.num_running} running, {self.num_waiting} waiting, {self._cache.counts()}"
+        self._num_steps += 1
+        return StepPlan(
+            step_id=self._num_steps,
+            rows=rows,
+            copies=tuple(draft.copies),
+            preempted=tuple(draft.preempted),
+            hold=1 if prefills else self._hold(),
+        )
+
+    def commit(self, result: StepResult) -> list[Sequence]:
+        """Apply the outcome of the step planned last; returns the sequences that ended with it."""
+        assert result.plan.step_id == self._num_steps, f"step {result.plan.step_id} is not the last, {self._num_steps}"
+        tokens = {token.sequence_id: token for token in result.tokens}
+        ended = []
+        for row in result.plan.rows:
+            sequence = self._sequences.get(row.sequence_id)
+            if sequence is None:
+                continue  # aborted while the step ran
+            reason = result.finished.get(row.sequence_id)
+            token = tokens.get(row.sequence_id)
+            if token is not None and token.error is not None:
+                reason = FinishReason.ERROR
+            if reason is not FinishReason.ERROR:  # content of a failed row is never published
+                self._advance(sequence, row, token_id=None if token is None else token.token_id)
+                if reason is None and token is not None:
+                    reason = self._end_of(sequence, token.token_id)
+                assert reason is not None or sequence.num_missing, f"sequence {row.sequence_id} got no token"
+            if reason is not None:
+                self._finish(sequence, reason)
+                ended.append(sequence)
+        for sequence_id, reason in result.finished.items():
+            sequence = self._sequences.get(sequence_id)
+            if sequence is not None:
+                self._finish(sequence, reason)
+                ended.append(sequence)
+        return ended
+
+    def _advance(self, sequence: Sequence, row: RowPlan, *, token_id: int | None) -> None:
+        end = row.start_pos + row.num_tokens
+        if row.is_recompute:
+            self.num_recomputed_tokens += min(end, sequence.num_recompute_until) - row.start_pos
+        sequence.num_computed = end
+        if token_id is not None:
+            sequence.token_ids.append(token_id)
+        self._cache.commit(
+            row.sequence_id, sequence.token_ids, num_computed=end, publish=self.config.enable_prefix_cache
+        )
+
+    def _end_of(self, sequence: Sequence, token_id: int) -> FinishReason | None:
+        if token_id in sequence.request.stop_token_ids:
+            return FinishReason.STOP
+        if sequence.num_output_tokens >= sequence.request.params.max_tokens:
+            return FinishReason.LENGTH
+        return None
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        sequence_id = sequence.sequence_id
+        if sequence.status is SequenceStatus.RUNNING:
+            self._leave_running(sequence_id)
+        else:
+            self._waiting.remove(sequence)
+        del self._sequences[sequence_id]
+        self._cache.free(sequence_id)
+        sequence.status = SequenceStatus.FINISHED
+        sequence.finish_reason = reason
+        if reason in (FinishReason.STOP, FinishReason.LENGTH):
+            self._learn_length(sequence.num_output_tokens / sequence.request.params.max_tokens)
+        self._refused = None
+
+    def _leave_running(self, sequence_id: int) -> None:
+        del self._running[sequence_id]
+        del self._promises[sequence_id]
+        self._pinned.discard(sequence_id)
+        self._unstarted.discard(sequence_id)
+
+    # Rows
+
+    def _decode_rows(self) -> list[RowPlan]:
+        decode = Phase.DECODE
+        return [
+            RowPlan(sequence_id, sequence.num_computed, 1, decode, True, False)
+            for sequence_id, sequence in self._running.items()
+            if _decodes(sequence)
+        ]
+
+    def _prefill_rows(self, decodes: list[RowPlan], draft: _Draft, now_s: float) -> list[RowPlan]:
+        """Chunks in what the decodes leave of the step, in tokens and in milliseconds."""
+        if len(decodes) == len(self._running):
+            return []
+        config, rows = self.config, []
+        tally = Tally()
+        for row in decodes:
+            tally = tally.plus(start_pos=row.start_pos, num_tokens=1)
+        limit_s = config.max_step_s
+        if decodes and self.step_cost is not None:
+            limit_s = tally.seconds(self.step_cost) + config.max_decode_stall_s
+        missing = [sequence for sequence in self._running.values() if not _decodes(sequence)]
+        for sequence in prefill_order(missing, now_s=now_s, ageing_tokens_per_s=config.prefill_ageing_tokens_per_s):
+            self._look_again(sequence)
+            start_pos = sequence.num_computed
+            most = min(sequence.num_missing, config.max_chunk_tokens, config.max_step_tokens - tally.num_tokens)
+            num_tokens = most
+            if self.step_cost is not None:
+                num_tokens = chunk_within(self.step_cost, tally, start_pos=start_pos, most=most, limit_s=limit_s)
+                num_owed = config.min_prefill_tokens - (tally.num_tokens - len(decodes))
+                num_tokens = max(num_tokens, min(most, num_owed))
+            if num_tokens <= 0:
+                break
+            if self._has_blocks(sequence, start_pos + num_tokens, draft):
+                rows.append(self._prefill_row(sequence, num_tokens))
+                tally = tally.plus(start_pos=start_pos, num_tokens=num_tokens)
+        return rows
+
+    def _prefill_row(self, sequence: Sequence, num_tokens: int) -> RowPlan:
+        start_pos = sequence.num_computed
+        if sequence.sequence_id in self._unstarted:
+            self._unstarted.discard(sequence.sequence_id)
+            self._cache.record_lookup(num_queries=sequence.num_prompt_tokens, num_hits=sequence.num_cached)
+        return RowPlan(
+            sequence.sequence_id,
+            start_pos,
+            num_tokens,
+            Phase.PREFILL,
+            needs_logits=num_tokens == sequence.num_missing,
+            is_recompute=start_pos < sequence.num_recompute_until,
+        )
+
+    def _look_again(self, sequence: Sequence) -> None:
+        """Before its first row a sequence takes what others have published since it was admitted."""
+        if sequence.sequence_id in self._unstarted and self._adopt_prefix(sequence):
+            self._refused = None
+
+    def _adopt_prefix(self, sequence: Sequence) -> bool:
+        if not self.config.enable_prefix_cache:
+            return False
+        hit = self._cache.probe(sequence.sequence_id, sequence.token_ids)
+        if hit.num_tokens <= sequence.num_computed:
+            return False
+        self._cache.adopt(sequence.sequence_id, hit)
+        sequence.num_computed = hit.num_tokens
+        if sequence.num_preemptions == 0:
+            sequence.num_cached = hit.num_tokens
+        return True
+
+    def _hold(self) -> int:
+        """Steps until a decoding sequence reaches its length or blocks could run out; stop ids may end it earlier."""
+        if len(self._waiting) and self._refused != self._waiting.first.sequence_id:
+            return 1
+        steps = min(
+            sequence.request.params.max_tokens - sequence.num_output_tokens for sequence in self._running.values()
+        )
+        rooms = [a - k for a, k in zip(self._cache.num_available, self._kept_for_pinned(None), strict=True)]
+        return max(1, min(steps, min(rooms) // len(self._running) * self._cache.config.block_size))
+
+    # Admission
+
+    def _check_fit(self, sequence: Sequence) -> None:
+        num_prompt, max_tokens = sequence.num_prompt_tokens, sequence.request.params.max_tokens
+        if num_prompt == 0:
+            raise PromptError("the prompt has 0 tokens: it needs at least 1")
+        limit = self.config.context_length
+        if limit is not None and num_prompt + max_tokens > limit:
+            raise CapacityError(
+                f"prompt of {num_prompt} tokens + max_tokens {max_tokens} = {num_prompt + max_tokens}, the context "
+                f"holds {limit}: {_fix(limit - num_prompt, 'a larger context')}"
+            )
+        config = self._cache.config
+        needs = self._cache.peak_blocks(self._longest(sequence), max_chunk=self._max_chunk)
+        for group, (need, total) in enumerate(zip(needs, config.num_blocks, strict=True)):
+            if need > total:
+                fits = total * config.block_size + 1 - num_prompt
+                raise CapacityError(
+                    f"prompt of {num_prompt} tokens + max_tokens {max_tokens} needs {need} KV blocks of "
+                    f"{config.block_size} tokens, KV group {group} has {total}: {_fix(fits, 'more KV memory')}"
+                )
+
+    @property
+    def _max_chunk(self) -> int:
+        return min(self.config.max_chunk_tokens, self.config.max_step_tokens)
+
+    def _longest(self, sequence: Sequence) -> int:
+        """Most tokens it can ever have computed: the last one is sampled and never computed."""
+        return sequence.num_prompt_tokens + sequence.request.params.max_tokens - 1
+
+    def _wanted(self, sequence: Sequence) -> tuple[int, ...]:
+        """Blocks per group to admit it for: what it knows and a quantile of outputs; all it can ever need if pinned."""
+        longest = self._longest(sequence)
+        if sequence.num_preemptions < self.config.max_preemptions:
+            num_left = math.ceil(self._output_ratio * (longest - sequence.num_tokens))
+            longest = min(longest, sequence.num_tokens + max(num_left, 0))
+        return self._cache.peak_blocks(longest, max_chunk=self._max_chunk)
+
+    def _admit(self, draft: _Draft) -> int:
+        """First come first served, nobody passes the head of the queue; returns how many started."""
+        num_started = 0
+        while len(self._waiting):
+            head = self._waiting.first
+            if head.sequence_id == self._refused or head.sequence_id in draft.preempted:
+                break
+            if not self._clear_way(head, draft):
+                self._refused = head.sequence_id
+                break
+            self._start(head)
+            num_started += 1
+        return num_started
+
+    def _start(self, sequence: Sequence) -> None:
+        self._waiting.remove(sequence)
+        self._adopt_prefix(sequence)
+        sequence.status = SequenceStatus.RUNNING
+        self._running[sequence.sequence_id] = sequence
+        self._promises[sequence.sequence_id] = self._wanted(sequence)
+        if sequence.num_preemptions == 0:
+            self._unstarted.add(sequence.sequence_id)
+        if sequence.num_preemptions >= self.config.max_preemptions:
+            self._pinned.add(sequence.sequence_id)
+
+    def _clear_way(self, head: Sequence, draft: _Draft) -> bool:
+        """Make room for the head if less urgent work can give it; True when it can start."""
+        config = self.config
+        has_row = len(self._running) < config.max_rows
+        if has_row and self._has_room(head, giving=()):
+            return True
+        holders = [sequence.sequence_id for sequence in self._waiting.sequences if sequence is not head]
+        displaced: list[Sequence] = []
+        rivals = iter(
+            outranked(
+                self._running.values(),
+                by=head,
+                max_preemptions=config.max_preemptions,
+                ageing_s=config.priority_ageing_s,
+            )
+        )
+        while len(self._running) - len(displaced) >= config.max_rows or not self._has_room(
+            head, giving=(*holders, *(each.sequence_id for each in displaced))
+        ):
+            rival = next(rivals, None)
+            if rival is None:
+                return not self._running and self._clear_everything()
+            displaced.append(rival)
+        for rival in displaced:
+            self._preempt(rival, draft)
+        return self._take_tails(lambda: self._has_room(head, giving=()), spare=head)
+
+    def _clear_everything(self) -> bool:
+        """Nothing runs, so whatever is held is held by the queue: let go of it all. Then anything added fits."""
+        for sequence in self._waiting.sequences:
+            sequence.num_computed = self._cache.drop_tail(sequence.sequence_id, 0)
+        return True
+
+    def _has_room(self, sequence: Sequence, *, giving: Iterable[int]) -> bool:
+        """Whether its wanted blocks fit beside what running sequences were promised, once `giving` let go."""
+        giving = tuple(giving)
+        held, idle = self._cache.num_held_by(sequence.sequence_id), (0,) * self._cache.num_groups
+        if self.config.enable_prefix_cache:
+            hit = self._cache.probe(sequence.sequence_id, sequence.token_ids)
+            if hit.num_tokens > sequence.num_computed:
+                held, idle = hit.num_held, hit.num_idle
+        freed = self._cache.num_freed_by(giving)
+        owed = self._owed(each for each in self._running if each not in giving)
+        available = self._cache.num_available
+        return all(
+            wanted - held[group] <= available[group] + freed[group] - idle[group] - owed[group]
+            for group, wanted in enumerate(self._wanted(sequence))
+        )
+
+    def _owed(self, sequence_ids: Iterable[int]) -> list[int]:
+        """Blocks per group that these running sequences were promised and do not hold yet."""
+        owed = [0] * self._cache.num_groups
+        for sequence_id in sequence_ids:
+            held = self._cache.num_held_by(sequence_id)
+            for group, promised in enumerate(self._promises[sequence_id]):
+                owed[group] += max(promised - held[group], 0)
+        return owed
+
+    # Blocks
+
+    def _secure_decodes(self, draft: _Draft) -> None:
+        """Every decoding sequence gets its next slot, or somebody gives way."""
+        can_write = self._cache.can_write
+        lacking = [
+            sequence
+            for sequence_id, sequence in self._running.items()
+            if not can_write(sequence_id, len(sequence.token_ids)) and _decodes(sequence)
+        ]
+        for sequence in lacking:
+            while sequence.status is SequenceStatus.RUNNING and not self._has_blocks(
+                sequence, sequence.num_tokens, draft
+            ):
+                self._preempt(self._victim(self._running.values()), draft)
+                self._learn_length(MEMORY_RAN_OUT)
+
+    def _unlock(self, draft: _Draft) -> None:
+        """Nobody decodes and no prefill has blocks: one gives way, never the one that came first."""
+        first = min(self._running.values(), key=lambda each: queue_key(each, ageing_s=self.config.priority_ageing_s))
+        self._preempt(self._victim(each for each in self._running.values() if each is not first), draft)
+        self._learn_length(MEMORY_RAN_OUT)
+
+    def _victim(self, sequences: Iterable[Sequence]) -> Sequence:
+        """The first to give way among those that hold blocks; a pinned one only when all are.
+
+        Pinned sequences can run short only where blocks of a window they set aside are shared.
+        """
+        sequences = list(sequences)
+        holding = [each for each in sequences if self._cache.num_entries(each.sequence_id)] or sequences
+        able = victims(holding, max_preemptions=self.config.max_preemptions)
+        return (able or victims(holding, max_preemptions=None))[0]
+
+    def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
+        """Back to the queue with all it holds; its tail is taken when someone needs it."""
+        self._leave_running(sequence.sequence_id)
+        sequence.status = SequenceStatus.PREEMPTED
+        sequence.num_preemptions += 1
+        sequence.num_recompute_until = max(sequence.num_recompute_until, sequence.num_computed)
+        self._waiting.push(sequence)
+        self.num_preemptions += 1
+        draft.preempted.append(sequence.sequence_id)
+        self._refused = None
+
+    def _has_blocks(self, sequence: Sequence, end: int, draft: _Draft) -> bool:
+        """Reserve up to `end`, with tails of preempted sequences if need be."""
+
+        def reserve() -> bool:
+            kept = self._kept_for_pinned(sequence.sequence_id)
+            copies = self._cache.try_reserve(sequence.sequence_id, end=end, keep_free=kept)
+            if copies is not None:
+                draft.copies += copies
+            return copies is not None
+
+        return self._cache.can_write(sequence.sequence_id, end) or self._take_tails(reserve, spare=sequence)
+
+    def _take_tails(self, enough: Callable[[], bool], *, spare: Sequence) -> bool:
+        """Take tails of preempted sequences, last of the queue first, block by block until `enough`."""
+        if enough():
+            return True
+        for sequence in reversed(self._waiting.sequences):
+            if sequence is spare:
+                continue
+            while num_entries := self._cache.num_entries(sequence.sequence_id):
+                sequence.num_computed = self._cache.drop_tail(sequence.sequence_id, num_entries - 1)
+                if enough():
+                    return True
+        return False
+
+    def _kept_for_pinned(self, sequence_id: int | None) -> list[int]:
+        """Blocks per group set aside for pinned sequences other than this one."""
+        return self._owed(self._pinned - {sequence_id} if sequence_id in self._pinned else self._pinned)
+
+    def _learn_length(self, fraction: float) -> None:
+        self._output_ratio = next_output_ratio(
+            self._output_ratio, fraction=fraction, quantile=self.config.output_quantile
+        )
+
+
+def _decodes(sequence: Sequence) -> bool:
+    """Only the newest verified token is missing; `phase_of` says the same of the row."""
+    num_computed = sequence.num_computed
+    return num_computed >= sequence.num_prompt_tokens and len(sequence.token_ids) - num_computed == 1
+
+
+def _fix(num_fitting: int, otherwise: str) -> str:
+    if num_fitting < 1:
+        return f"shorten the prompt or use {otherwise}"
+    return f"max_tokens of {num_fitting} fits, or use {otherwise}"

@@ -6,18 +6,19 @@
 
 #include "kernels/table.h"
 
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
 namespace twostroke {
 namespace {
 
 // A mask of the first n lanes, for any n.
-inline __mmask16 first_lanes(int32_t n) {
+ALWAYS_INLINE __mmask16 first_lanes(int32_t n) {
     return static_cast<__mmask16>(n >= 16 ? 0xffff : n <= 0 ? 0 : (1 << n) - 1);
 }
 
-// The next of the tiles that cut `left` tokens into as few and as equal pieces as `largest` allows.
-inline int32_t next_tile(int32_t left, int32_t largest) {
-    const int32_t num_tiles = (left + largest - 1) / largest;
-    return (left + num_tiles - 1) / num_tiles;
+ALWAYS_INLINE __m512 load_halves(const uint8_t* halves) {
+    return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(halves)));
 }
 
 // The panel's 32 outputs of each token; rows beyond num_rows are neither read nor written.
@@ -36,6 +37,30 @@ struct OutputTile {
     size_t stride;
     __mmask16 low, high;
 };
+
+// tile.compute<T>(first) for a T known only now, T <= kMax.
+template <int kMax, class Tile>
+ALWAYS_INLINE void compute_tile(int32_t num_tokens, int32_t first, const Tile& tile) {
+    if constexpr (kMax == 1) {
+        tile.template compute<1>(first);
+    } else if (num_tokens == kMax) {
+        tile.template compute<kMax>(first);
+    } else {
+        compute_tile<kMax - 1>(num_tokens, first, tile);
+    }
+}
+
+// Cuts the tokens into as few tiles as kMax allows, as equal as they come (7 = 4 + 3, not 6 + 1).
+template <int kMax, class Tile>
+ALWAYS_INLINE void for_each_tile(int32_t num_tokens, const Tile& tile) {
+    for (int32_t first = 0; first < num_tokens;) {
+        const int32_t left = num_tokens - first;
+        const int32_t num_tiles = (left + kMax - 1) / kMax;
+        const int32_t num = (left + num_tiles - 1) / num_tiles;
+        compute_tile<kMax>(num, first, tile);
+        first += num;
+    }
+}
 
 }  // namespace
 }  // namespace twostroke

@@ -1,4 +1,4 @@
-// Fills the entries of linear. Types without a kernel of this ISA keep the portable one.
+// Fills the entries of linear.
 #include "kernels/avx512/linear_entries.h"
 #include "kernels/linear.h"
 #include "pack.h"
@@ -6,10 +6,20 @@
 namespace twostroke {
 
 void avx512_fill_linear(KernelTable& table) {
-    portable_fill_linear(table);
-    table.linear[static_cast<int32_t>(TensorType::Q8_0)] = avx512::linear_q8_0;
-    table.linear[static_cast<int32_t>(TensorType::Q4_0)] = avx512::linear_q4_0;
-    table.linear[static_cast<int32_t>(TensorType::Q4_1)] = avx512::linear_q4_1;
+    const auto entry = [&table](TensorType type) -> LinearPanel& {
+        return table.linear[static_cast<int32_t>(type)];
+    };
+    entry(TensorType::F32) = avx512::linear_f32;
+    entry(TensorType::F16) = avx512::linear_f16;
+    entry(TensorType::BF16) = avx512::linear_bf16;
+    entry(TensorType::Q8_0) = avx512::linear_q8_0;
+    entry(TensorType::Q4_0) = avx512::linear_q4_0;
+    entry(TensorType::Q4_1) = avx512::linear_q4_1;
+    entry(TensorType::Q5_0) = avx512::linear_q5_0;
+    entry(TensorType::Q5_1) = avx512::linear_q5_1;
+    entry(TensorType::Q4_K) = avx512::linear_q4_k;
+    entry(TensorType::Q5_K) = avx512::linear_q5_k;
+    entry(TensorType::Q6_K) = avx512::linear_q6_k;
     table.quantise_a8 = avx512::quantise_a8;
     table.to_bf16 = avx512::to_bf16;
     table.unpack_row = unpack_row;

@@ -5,7 +5,17 @@ import pytest
 
 from twostroke.program.quant import TENSOR_TYPES, Arithmetic, dequantise, to_bf16
 
-F16_EDGES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x7C00, 0xFC00, 0x7E00, 0x3C00, 0x7BFF]  # zeros, denormals, inf, NaN, 1, max
+F16_EDGES = [
+    0x0000,
+    0x8000,
+    0x0001,
+    0x83FF,
+    0x7C00,
+    0xFC00,
+    0x7E00,
+    0x3C00,
+    0x7BFF,
+]  # zeros, denormals, inf, NaN, 1, max
 
 
 def random_bytes(tensor_type: str, *, rows: int, blocks: int, seed: int) -> np.ndarray:

@@ -1,8 +1,8 @@
 """The living definition of every op: a slow reader in NumPy float32 that judges the fast ones.
 
 One function per op, spelled like it. `activations="f32"` computes with the stored weights' exact values
-(it judges fidelity); `"a8"` rounds the inputs of each linear the way the native kernels of its tensor
-type do (it judges kernels). Sums are NumPy's: compare with a tolerance, not bits.
+(it judges fidelity); `"a8"` rounds what goes into each linear and attention the way the native kernels do
+(it judges kernels). Sums are NumPy's: compare with a tolerance, not bits.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,6 +31,7 @@ from twostroke.program.reader import KVSpec
 
 _KV_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 A8_GROUP = 32  # inputs that share one scale
+A8_SMALLEST = np.float32(2.0**-100)  # below it a group counts as zero: the inverse of its scale would overflow
 
 
 def rmsnorm(x: FloatArray, weight: FloatArray, attrs: RmsNormAttrs) -> FloatArray:
@@ -41,11 +42,17 @@ def rmsnorm(x: FloatArray, weight: FloatArray, attrs: RmsNormAttrs) -> FloatArra
 
 
 def quantise_a8(x: FloatArray) -> FloatArray:
-    """Symmetric int8 per 32 values, widened back: scale amax / 127, nearest even, a zero group stays zero."""
+    """Symmetric int8 per 32 values, widened back: scale amax / 127, nearest even.
+
+    A group below A8_SMALLEST becomes zero; one with an infinity or NaN becomes NaN.
+    """
     groups = x.reshape(len(x), -1, A8_GROUP)
-    scale = np.max(np.abs(groups), axis=2, keepdims=True) / np.float32(127)
-    quantised = np.rint(np.divide(groups, scale, out=np.zeros_like(groups), where=scale > 0))
-    widened: FloatArray = np.clip(quantised, -127, 127) * scale
+    amax = np.max(np.abs(groups), axis=2, keepdims=True)
+    is_zero = amax < A8_SMALLEST
+    with np.errstate(invalid="ignore"):  # infinity times zero is the NaN we want
+        inverse = np.float32(127) / np.where(is_zero, np.float32(1), amax)
+        scale = np.where(is_zero, np.float32(0), amax / np.float32(127))
+        widened: FloatArray = np.rint(groups * inverse) * scale
     return widened.reshape(x.shape)
 
 
@@ -71,9 +78,20 @@ def rope(x: FloatArray, positions: npt.NDArray[np.int64], table: RopeTable, attr
 
 
 def attend(
-    q: FloatArray, k: FloatArray, v: FloatArray, *, visible: npt.NDArray[np.bool_], attrs: AttendAttrs
+    q: FloatArray,
+    k: FloatArray,
+    v: FloatArray,
+    *,
+    visible: npt.NDArray[np.bool_],
+    attrs: AttendAttrs,
+    rounds_to_bf16: bool = False,
 ) -> FloatArray:
-    """One row: q [tokens, width], k and v [keys, kv heads, head_dim] as stored, visible [tokens, keys]."""
+    """One row: q [tokens, width], k and v [keys, kv heads, head_dim] as stored, visible [tokens, keys].
+
+    `rounds_to_bf16`: q and the exponentials are rounded, as kernels do over a bf16 cache.
+    """
+    if rounds_to_bf16:
+        q = to_bf16(q)
     heads = q.reshape(len(q), attrs.num_heads, attrs.head_dim)
     out = np.empty_like(heads)
     queries_per_kv_head = attrs.num_heads // attrs.num_kv_heads
@@ -84,6 +102,8 @@ def attend(
             scores = softcap(scores, SoftcapAttrs(attrs.softcap))
         scores = np.where(visible, scores, np.float32(-np.inf))
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        if rounds_to_bf16:
+            weights = to_bf16(weights)
         out[:, head] = weights @ v[:, kv_head] / weights.sum(axis=1, keepdims=True)
     return out.reshape(q.shape)
 
@@ -228,6 +248,7 @@ class ReferenceReader:
         attrs = instr.attrs
         assert isinstance(attrs, AttendAttrs)
         store = self._kv[attrs.group]
+        rounds_to_bf16 = self._activations == "a8" and store.precision == "bf16"
         out = np.empty_like(inputs[0])
         for row, tokens, positions in _rows(step):
             first = 0 if attrs.window is None else max(0, int(positions[0]) - attrs.window + 1)
@@ -236,7 +257,8 @@ class ReferenceReader:
             if attrs.window is not None:
                 visible &= keys > positions[:, None] - attrs.window
             k, v = store.read(attrs.layer, _slots(step.block_tables[attrs.group][row], keys, store))
-            out[tokens] = attend(inputs[0][tokens], k, v, visible=visible, attrs=attrs)
+            q = inputs[0][tokens]
+            out[tokens] = attend(q, k, v, visible=visible, attrs=attrs, rounds_to_bf16=rounds_to_bf16)
         return [out]
 
     def _glu(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:

@@ -136,6 +136,7 @@ def describe_value(value: MetadataValue) -> str:
         return f"an array of {len(value)} {value.dtype.name}"
     if isinstance(value, tuple):
         return f"an array of {len(value)} arrays"
-    kind = {bool: "the bool", int: "the whole number", float: "the number", str: "the string"}[type(value)]
+    kinds: dict[type, str] = {bool: "the bool", int: "the whole number", float: "the number", str: "the string"}
+    kind = kinds.get(type(value), f"the {type(value).__name__}")
     shown = repr(value)
     return f"{kind} {shown if len(shown) <= 60 else shown[:57] + '...'}"

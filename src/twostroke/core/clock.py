@@ -1,6 +1,7 @@
 """Time, read in one place: the wall clock of the engine and the virtual one of tests and simulator."""
 
 import time
+from datetime import datetime
 from typing import Protocol
 
 
@@ -30,3 +31,13 @@ class VirtualClock:
         """Move forward; time never runs back."""
         assert duration_s >= 0, duration_s
         self._now_s += duration_s
+
+
+def local_time() -> datetime:
+    """Date and time of day where the process runs, for texts that mention them."""
+    return datetime.now()
+
+
+def unix_time_s() -> int:
+    """Seconds since 1970, for records that leave the process; never for durations."""
+    return int(time.time())

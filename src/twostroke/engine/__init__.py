@@ -1,0 +1,1 @@
+"""One step after another: plan, bind, run, sample, commit, hand over."""

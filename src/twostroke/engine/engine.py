@@ -1,0 +1,233 @@
+"""The engine: step() reads as plan, bind, run, sample, commit, hand over. One thread calls it; see worker.py."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from twostroke.cache.cache import KVCache
+from twostroke.core.account import StepRecord
+from twostroke.core.clock import Clock
+from twostroke.core.ledger import StallKind
+from twostroke.core.request import Request
+from twostroke.core.sequence import FinishReason, Sequence, SequenceStatus
+from twostroke.core.snapshot import Snapshot
+from twostroke.core.step import SampledToken, StepPlan, StepResult
+from twostroke.engine.bind import Binder
+from twostroke.engine.cost_fit import StepCostFit
+from twostroke.engine.kv_store import KVSize, kv_usage
+from twostroke.engine.stream import Listener, OutputStream, TextStream
+from twostroke.errors import CapacityError, KernelError
+from twostroke.program.program import KVGroup
+from twostroke.program.reader import Reader
+from twostroke.sample.sampler import Sampler, SamplingRow, SamplingState
+from twostroke.schedule.scheduler import Scheduler
+
+logger = logging.getLogger("twostroke")
+
+LOGITS_CHUNK = 64  # rows of logits held at once: a vocabulary of 262,144 makes them 67 MB
+
+
+@dataclass(slots=True)
+class Live:
+    """Everything the engine keeps for one sequence until it ends."""
+
+    sequence: Sequence
+    sampling: SamplingState
+    stream: OutputStream
+    error: str | None = None
+
+
+class Engine:
+    """Drives one loaded model. Not thread-safe: the worker's thread is its only caller."""
+
+    def __init__(
+        self,
+        *,
+        reader: Reader,
+        scheduler: Scheduler,
+        cache: KVCache,
+        binder: Binder,
+        sampler: Sampler,
+        clock: Clock,
+        fit: StepCostFit,
+        kv_size: KVSize,
+        kv_groups: tuple[KVGroup, ...],
+        new_text: Callable[[], TextStream],
+    ) -> None:
+        self._reader = reader
+        self._scheduler = scheduler
+        self._cache = cache
+        self._binder = binder
+        self._sampler = sampler
+        self._clock = clock
+        self._fit = fit
+        self._kv_size = kv_size
+        self._kv_groups = kv_groups
+        self._new_text = new_text
+        self._live: dict[int, Live] = {}
+        self._sequence_ids: dict[str, int] = {}
+        self._next_sequence_id = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._live)
+
+    def add(self, request: Request, listener: Listener) -> None:
+        """Queue a request. Raises CapacityError when it could never run; nothing has changed then."""
+        sequence = Sequence.from_request(request, sequence_id=self._next_sequence_id)
+        self._scheduler.add(sequence)
+        self._next_sequence_id += 1
+        stream = OutputStream(request, sequence_id=sequence.sequence_id, text=self._new_text(), listener=listener)
+        self._live[sequence.sequence_id] = Live(sequence, self._sampler.start(request), stream)
+        self._sequence_ids[request.request_id] = sequence.sequence_id
+
+    def cancel(self, request_id: str) -> None:
+        """End a request now; its blocks are free when this returns. Unknown ids have already ended."""
+        sequence_id = self._sequence_ids.get(request_id)
+        if sequence_id is None:
+            return
+        self._scheduler.abort(sequence_id)
+        self._end(self._live[sequence_id])
+
+    def step(self) -> bool:
+        """Run one step. False when there was nothing to run."""
+        start_s = self._clock.now()
+        plan = self._scheduler.plan(start_s)
+        if plan is None:
+            return False
+        logits = self._run(plan)
+        logits_s = self._clock.now()
+        tokens = self._sample(plan, logits)
+        sampled_s = self._clock.now()
+        result = self._decide(plan, tokens)
+        finished = self._scheduler.commit(result)
+        self._hand_over(plan, finished, start_s=start_s, logits_s=logits_s, sampled_s=sampled_s)
+        self._learn(plan, wall_s=logits_s - start_s)
+        return True
+
+    def _run(self, plan: StepPlan) -> npt.NDArray[np.float32] | str:
+        """Logits of the rows that need them, or what went wrong: the step's rows fail, the engine goes on."""
+        try:
+            for copy in plan.copies:
+                self._reader.copy_block(copy.group, copy.source, copy.target)
+            sequences: Mapping[int, Sequence] = {
+                row.sequence_id: self._live[row.sequence_id].sequence for row in plan.rows
+            }
+            return self._reader.run(self._binder.bind(plan, sequences))
+        except KernelError as error:
+            logger.error("step %d failed: %s", plan.step_id, error)
+            return str(error)
+
+    def _sample(self, plan: StepPlan, logits: npt.NDArray[np.float32] | str) -> tuple[SampledToken, ...]:
+        if isinstance(logits, str):
+            return tuple(SampledToken(row.sequence_id, 0, error=logits) for row in plan.rows)
+        rows = []
+        for row in plan.rows:
+            if row.needs_logits:
+                rows.append(SamplingRow(row.sequence_id, self._live[row.sequence_id].sampling))
+        return tuple(self._sampler.sample(logits, rows)) if rows else ()
+
+    def _decide(self, plan: StepPlan, tokens: tuple[SampledToken, ...]) -> StepResult:
+        """Ends that only text can tell (stop strings) or that went wrong; the scheduler knows the others."""
+        finished: dict[int, FinishReason] = {}
+        for token in tokens:
+            live = self._live[token.sequence_id]
+            if token.error is not None:
+                live.error = token.error
+                finished[token.sequence_id] = FinishReason.ERROR
+                continue
+            live.sampling.append(token.token_id)
+            if live.stream.accept(token):
+                finished[token.sequence_id] = FinishReason.STOP
+        return StepResult(plan=plan, tokens=tokens, finished=finished)
+
+    def _hand_over(
+        self, plan: StepPlan, finished: list[Sequence], *, start_s: float, logits_s: float, sampled_s: float
+    ) -> None:
+        """Tell tokens and ends, then write the step into the account of everyone who lived through it."""
+        now_s = self._clock.now()
+        record = StepRecord(
+            start_s=start_s,
+            logits_s=logits_s,
+            sampled_s=sampled_s,
+            handed_s=now_s,
+            rows=plan.rows,
+            request_ids=tuple(self._live[row.sequence_id].sequence.request.request_id for row in plan.rows),
+            cost=self._fit.cost(),
+        )
+        in_step = {row.sequence_id for row in plan.rows}
+        for sequence_id, live in self._live.items():
+            if sequence_id in in_step:
+                live.stream.live_through(record, None)
+                live.stream.hand_over(now_s)
+            elif live.stream.account.steps:
+                preempted = live.sequence.status is SequenceStatus.PREEMPTED
+                live.stream.live_through(record, StallKind.PREEMPTION if preempted else StallKind.SCHEDULER)
+        for sequence in finished:
+            self._end(self._live[sequence.sequence_id])
+        for live in [live for live in self._live.values() if live.stream.is_broken]:
+            self.cancel(live.sequence.request.request_id)
+
+    def _end(self, live: Live) -> None:
+        sequence = live.sequence
+        del self._live[sequence.sequence_id]
+        del self._sequence_ids[sequence.request.request_id]
+        usage = kv_usage(self._kv_size, self._kv_groups, num_tokens=sequence.num_computed)
+        live.stream.finish(sequence, now_s=self._clock.now(), kv=usage, error=live.error)
+
+    def _learn(self, plan: StepPlan, *, wall_s: float) -> None:
+        self._fit.observe(plan.rows, wall_s=wall_s)
+        self._scheduler.step_cost = self._fit.cost()
+
+    def cancel_all(self) -> None:
+        """End every request as cancelled."""
+        for request_id in list(self._sequence_ids):
+            self.cancel(request_id)
+
+    def fail_all(self, error: BaseException) -> None:
+        """End every request after a fault that no single one of them explains."""
+        for live in list(self._live.values()):
+            live.error = f"the engine failed: {error!r}"
+            self._scheduler.abort(live.sequence.sequence_id, reason=FinishReason.ERROR)
+            self._end(live)
+
+    def logits(self, token_ids: list[int]) -> npt.NDArray[np.float32]:
+        """Logits after every token, float32 [num_tokens, vocab], computed beside the schedule from an empty cache.
+
+        Raises CapacityError when running requests hold the blocks it needs.
+        """
+        sequence_id = self._next_sequence_id
+        self._next_sequence_id += 1
+        self._cache.open(sequence_id)
+        try:
+            copies = self._cache.try_reserve(sequence_id, end=len(token_ids))
+            if copies is None:
+                raise CapacityError(
+                    f"{len(token_ids)} tokens need {self._cache.blocks_for(len(token_ids))} KV blocks, "
+                    f"{self._cache.num_available} are free while {self._scheduler.num_running} requests run: try again later"
+                )
+            parts = []
+            for start in range(0, len(token_ids), LOGITS_CHUNK):
+                chunk = token_ids[start : start + LOGITS_CHUNK]
+                parts.append(self._reader.run(self._binder.bind_all(sequence_id, chunk, start_pos=start)).copy())
+            return np.concatenate(parts)
+        finally:
+            self._cache.free(sequence_id)
+
+    def snapshot(self) -> Snapshot:
+        """Counts now."""
+        cache, blocks = self._cache, self._cache.counts()
+        return Snapshot(
+            num_running=self._scheduler.num_running,
+            num_waiting=self._scheduler.num_waiting,
+            num_preemptions=self._scheduler.num_preemptions,
+            blocks_free=blocks.free,
+            blocks_cached=blocks.cached,
+            blocks_held=blocks.held,
+            blocks_total=blocks.total,
+            prefix_queries=cache.num_queries,
+            prefix_hits=cache.num_hits,
+        )

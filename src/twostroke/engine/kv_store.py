@@ -1,0 +1,128 @@
+"""How much KV memory a loaded model gets, and what a sequence uses of it. Arithmetic only; the reader owns the bytes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from twostroke.core.event import KVUsage
+from twostroke.errors import CapacityError, ConfigError
+from twostroke.program.program import KVGroup, Program
+from twostroke.program.reader import KVSpec, Precision
+
+ELEMENT_BYTES: dict[Precision, int] = {"f32": 4, "f16": 2, "bf16": 2}
+MEMORY_SHARE = 0.5  # of the memory available at load: the rest is for packed weights, page cache and neighbours
+
+
+@dataclass(frozen=True, slots=True)
+class KVSize:
+    """The store's shape and the longest sequence it serves."""
+
+    spec: KVSpec
+    context: int
+    block_bytes: tuple[int, ...]  # per KV group
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(n * size for n, size in zip(self.spec.num_blocks, self.block_bytes, strict=True))
+
+
+def block_bytes(group: KVGroup, *, precision: Precision, block_size: int) -> int:
+    """Bytes of one block: K and V of every layer and head of the group."""
+    return 2 * len(group.layers) * group.num_kv_heads * group.head_dim * block_size * ELEMENT_BYTES[precision]
+
+
+def plan_kv(
+    program: Program,
+    *,
+    precision: Precision,
+    block_size: int,
+    context: int | None,
+    max_sequences: int,
+    max_step_tokens: int,
+    available_bytes: int,
+) -> KVSize:
+    """Size the store: room for `max_sequences` whole contexts, but at most a share of the memory.
+
+    Raises ConfigError for a context beyond the model's, CapacityError where not even one context fits.
+    """
+    if context is not None and not 1 <= context <= program.context_length:
+        raise ConfigError(f"context is {context}: the model was made for 1 to {program.context_length} tokens")
+    wanted = context or program.context_length
+    sizes = tuple(block_bytes(group, precision=precision, block_size=block_size) for group in program.kv_groups)
+    budget = int(available_bytes * MEMORY_SHARE)
+
+    def blocks_for(tokens_each: int, sequences: int) -> tuple[int, ...]:
+        return tuple(
+            sequences * _blocks(group, tokens_each, block_size=block_size, max_step_tokens=max_step_tokens)
+            for group in program.kv_groups
+        )
+
+    def bytes_for(tokens_each: int, sequences: int) -> int:
+        return sum(n * size for n, size in zip(blocks_for(tokens_each, sequences), sizes, strict=True))
+
+    fits = _largest(lambda tokens: bytes_for(tokens, 1) <= budget, wanted)
+    if fits < wanted and context is not None:
+        raise CapacityError(
+            f"a context of {wanted} tokens needs {_gb(bytes_for(wanted, 1))} of {precision} KV, "
+            f"{_gb(budget)} is allowed ({MEMORY_SHARE:.0%} of {_gb(available_bytes)} available): {fits} tokens fit"
+        )
+    if fits < block_size:
+        raise CapacityError(
+            f"one block of {block_size} tokens needs {sum(sizes)} bytes of {precision} KV, {budget} bytes are allowed "
+            f"({MEMORY_SHARE:.0%} of {available_bytes} available)"
+        )
+    sequences = _largest(lambda n: bytes_for(fits, n) <= budget, max_sequences)
+    spec = KVSpec(precision=precision, block_size=block_size, num_blocks=blocks_for(fits, max(1, sequences)))
+    return KVSize(spec=spec, context=fits, block_bytes=sizes)
+
+
+def kv_usage(size: KVSize, groups: tuple[KVGroup, ...], *, num_tokens: int) -> KVUsage:
+    """What a sequence with `num_tokens` computed tokens holds: windows keep only what they still see."""
+    block_size = size.spec.block_size
+    blocks = reserved = used = total = 0
+    for group, bytes_each in zip(groups, size.block_bytes, strict=True):
+        first = 0 if group.window is None else max(0, num_tokens + 1 - group.window) // block_size
+        held = -(-num_tokens // block_size) - first
+        blocks += held
+        reserved += held * block_size
+        used += num_tokens - first * block_size
+        total += held * bytes_each
+    waste = (reserved - used) / reserved if reserved else 0.0
+    return KVUsage(tokens=num_tokens, bytes=total, blocks=blocks, waste_ratio=waste)
+
+
+def available_memory_bytes(proc: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory this process may still take: what the kernel calls available, less where a cgroup says less.
+
+    Raises ConfigError where neither can be read.
+    """
+    limits = []
+    if proc.exists():
+        fields = dict(line.split(":", 1) for line in proc.read_text().splitlines() if ":" in line)
+        limits.append(int(fields["MemAvailable"].split()[0]) * 1024)
+    limit, current = cgroup / "memory.max", cgroup / "memory.current"
+    if limit.exists() and current.exists() and (text := limit.read_text().strip()) != "max":
+        limits.append(max(0, int(text) - int(current.read_text())))
+    if not limits:
+        raise ConfigError("cannot tell how much memory is free on this system: state a context to size the KV cache")
+    return min(limits)
+
+
+def _blocks(group: KVGroup, tokens: int, *, block_size: int, max_step_tokens: int) -> int:
+    """Blocks one sequence of `tokens` can hold at once; a window keeps its keys and those of one step."""
+    if group.window is not None:
+        tokens = min(tokens, group.window + max_step_tokens + block_size)
+    return -(-tokens // block_size) + 1  # one more: a fork's copy or the block a step begins
+
+
+def _largest(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest n in [0, limit] that fits, for a condition that never comes back once lost."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _gb(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.2f} GB"

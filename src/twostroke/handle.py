@@ -1,0 +1,73 @@
+"""A request on its way, and its events gathered into a Result. Made by LLM.submit; holds no engine state."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from twostroke.core.event import Event, FinishEvent, TokenEvent
+from twostroke.core.report import Result
+
+
+class Handle:
+    """A request on its way. Thread-safe."""
+
+    def __init__(self, request_id: str, *, cancel: Callable[[str], None], collector: "ResultCollector") -> None:
+        self.request_id = request_id
+        self._cancel = cancel
+        self._collector = collector
+
+    def cancel(self) -> None:
+        """Ask the engine to end the request; it finishes as cancelled within one step."""
+        self._cancel(self.request_id)
+
+    def result(self, timeout_s: float | None = None) -> Result:
+        """Wait for the end. Raises TimeoutError after `timeout_s`."""
+        return self._collector.wait(timeout_s)
+
+
+class ResultCollector:
+    """Gathers a request's events into a Result and passes them on to the listener."""
+
+    def __init__(self, listener: Callable[[Event], None] | None) -> None:
+        self._listener = listener
+        self._tokens: list[TokenEvent] = []
+        self._finish: FinishEvent | None = None
+        self._done = threading.Event()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TokenEvent):
+            self._tokens.append(event)
+        else:
+            self._finish = event
+        try:
+            if self._listener is not None:
+                self._listener(event)
+        finally:
+            if self._finish is not None:
+                self._done.set()
+
+    def wait(self, timeout_s: float | None) -> Result:
+        if not self._done.wait(timeout_s):
+            raise TimeoutError(f"no answer within {timeout_s} s")
+        assert self._finish is not None
+        return result_of(self._tokens, self._finish)
+
+
+def result_of(tokens: Sequence[TokenEvent], finish: FinishEvent) -> Result:
+    """Everything one request's events say, ledger shares computed."""
+    first_s = finish.account.first_token_s
+    return Result(
+        request_id=finish.request_id,
+        text="".join(token.text for token in tokens) + finish.text,
+        token_ids=tuple(token.token_id for token in tokens),
+        finish_reason=finish.reason,
+        usage=finish.usage,
+        timing=finish.timing,
+        kv=finish.kv,
+        ledger=finish.account.read(),
+        ttft_ledger=None if first_s is None else finish.account.read(until_s=first_s),
+        account=finish.account,
+        seed=finish.seed,
+        logprobs=tuple(token.logprob for token in tokens),
+        top_logprobs=tuple(token.top_logprobs for token in tokens),
+        error=finish.error,
+    )

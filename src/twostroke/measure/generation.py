@@ -1,0 +1,148 @@
+"""Both phases of the engine timed as its users meet them, alternating with a peer in one run.
+
+Ours goes through `LLM.submit`: scheduler, sampler and hand-over are inside the times. A peer is timed
+around its evaluation alone, as its own bench does.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from twostroke.core.event import Event, TokenEvent
+from twostroke.core.ledger import Part
+from twostroke.errors import ConfigError
+from twostroke.llm import LLM
+from twostroke.measure.peer import PeerProcess, PhaseTimes
+from twostroke.params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is timed: `prompt` tokens behind `depth`, then `generate` steps behind `depth`, `batch` sequences at once."""
+
+    prompt: int
+    generate: int
+    depth: int
+    batch: int
+
+    def __post_init__(self) -> None:
+        if min(self.prompt, self.generate, self.depth) < 0 or self.batch < 1 or not self.prompt + self.generate:
+            raise ConfigError(f"{self}: counts must not be negative, batch at least 1, and something must be timed")
+
+    @property
+    def context(self) -> int:
+        """Tokens one sequence needs."""
+        return self.depth + max(self.prompt, self.generate) + 2
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Rates of one engine over the repeats, tokens per second over all sequences; None where nothing was timed."""
+
+    engine: str
+    prefill_per_s: tuple[float, ...]
+    decode_per_s: tuple[float, ...]
+
+    @property
+    def prefill(self) -> float | None:
+        return median(self.prefill_per_s) if self.prefill_per_s else None
+
+    @property
+    def decode(self) -> float | None:
+        return median(self.decode_per_s) if self.decode_per_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Ours beside a peer's; a ratio is the median over pairs of runs that followed each other."""
+
+    ours: Series
+    peer: Series | None
+    prefill_ratio: float | None
+    decode_ratio: float | None
+
+
+def compare(llm: LLM, load: Load, *, repeat: int, peer: PeerProcess | None) -> Comparison:
+    """One uncounted pair to warm up, then `repeat` pairs in turn."""
+    ours: list[PhaseTimes] = []
+    theirs: list[PhaseTimes] = []
+    rng = random.Random(0)
+    for round_number in range(repeat + 1):
+        own = measure_ours(llm, load, rng)
+        other = None
+        if peer is not None:
+            other = peer.measure(prompt=load.prompt, generate=load.generate, depth=load.depth, batch=load.batch)
+        if round_number > 0:
+            ours.append(own)
+            theirs += [] if other is None else [other]
+    return Comparison(
+        ours=_series("twostroke", ours, load),
+        peer=None if peer is None else _series(peer.name, theirs, load),
+        prefill_ratio=_ratio([o.prefill_s for o in ours], [t.prefill_s for t in theirs]),
+        decode_ratio=_ratio([o.decode_s for o in ours], [t.decode_s for t in theirs]),
+    )
+
+
+def measure_ours(llm: LLM, load: Load, rng: random.Random) -> PhaseTimes:
+    """One measurement; random prompts, so that no repeat finds another one's blocks."""
+    prefill_s = decode_s = 0.0
+    heads = [_random_ids(llm, load.depth, rng) for _ in range(load.batch)]
+    if load.prompt:
+        for head in heads:
+            if head:
+                _run(llm, [head], max_tokens=1)  # its blocks stay findable
+        runs = _run(llm, [head + _random_ids(llm, load.prompt, rng) for head in heads], max_tokens=1)
+        prefill_s = max(run.first_s for run in runs)
+    if load.generate:
+        heads = [head or _random_ids(llm, 1, rng) for head in heads]
+        runs = _run(llm, heads, max_tokens=load.generate + 1)
+        # from the moment all sequences decode: the last first token
+        decode_s = max(run.last_s for run in runs) - max(run.first_s for run in runs)
+    return PhaseTimes(prefill_s=prefill_s, decode_s=decode_s)
+
+
+@dataclass(slots=True)
+class _Run:
+    first_s: float = 0.0  # after the start of all
+    last_s: float = 0.0
+
+
+def _run(llm: LLM, prompts: Sequence[list[int]], *, max_tokens: int) -> list[_Run]:
+    """Submit all at once; times are on the engine's clock, from the common arrival."""
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    runs = [_Run() for _ in prompts]
+    arrival_s = llm.now()
+
+    def listener(run: _Run) -> "Listener":
+        def hear(event: Event) -> None:
+            if isinstance(event, TokenEvent):
+                run.last_s = event.time_s - arrival_s
+                run.first_s = run.first_s or run.last_s
+
+        return hear
+
+    handles = [
+        llm.submit(prompt, params, on_event=listener(run), arrival_s=arrival_s)
+        for prompt, run in zip(prompts, runs, strict=True)
+    ]
+    for handle in handles:
+        handle.result()
+    return runs
+
+
+def _random_ids(llm: LLM, count: int, rng: random.Random) -> list[int]:
+    return [rng.randrange(llm.program.vocab_size) for _ in range(count)]
+
+
+def _series(engine: str, times: Sequence[PhaseTimes], load: Load) -> Series:
+    return Series(
+        engine=engine,
+        prefill_per_s=tuple(load.batch * load.prompt / t.prefill_s for t in times if t.prefill_s),
+        decode_per_s=tuple(load.batch * load.generate / t.decode_s for t in times if t.decode_s),
+    )
+
+
+def _ratio(ours_s: Sequence[float], theirs_s: Sequence[float]) -> float | None:
+    pairs = [their / our for our, their in zip(ours_s, theirs_s, strict=False) if our and their]
+    return median(pairs) if pairs else None

@@ -1,0 +1,96 @@
+"""The machine's peak rates: a short probe (at most half a second), cached per CPU, threads, ISA and buffer size.
+
+Called by doors after their first answer, so that it delays nothing.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from twostroke import _native
+from twostroke.core.clock import Clock, WallClock
+from twostroke.core.peaks import Peaks
+
+VERSION = 1  # of the probe: a change makes cached peaks stale
+UNIT_BUDGET_S = 0.06  # three units and the reads stay below half a second
+READ_BUDGET_S = 0.2
+MIN_READ_BYTES = 64 << 20  # larger than the caches a core has for itself
+MAX_READ_BYTES = 256 << 20  # touching more than this would itself take longer than the probe may
+ROUNDS = 100_000  # about half a millisecond on a fast core: many runs fit the budget, starting threads does not count
+
+
+def ensure_peaks(*, home: Path, isa: str, threads: int, weight_bytes: int, clock: Clock | None = None) -> Peaks:
+    """The cached peaks for this machine and these settings, measured now if there are none."""
+    read_bytes = min(max(weight_bytes, MIN_READ_BYTES), MAX_READ_BYTES) >> 20 << 20
+    path = _cache_path(home, isa=isa, threads=threads, read_bytes=read_bytes)
+    cached = _load(path)
+    if cached is not None:
+        return cached
+    peaks = measure_peaks(isa=isa, threads=threads, read_bytes=read_bytes, clock=clock or WallClock())
+    _store(path, peaks)
+    return peaks
+
+
+def measure_peaks(*, isa: str, threads: int, read_bytes: int, clock: Clock) -> Peaks:
+    """Best of several short runs of each unit, with all threads at once."""
+    probe = _native.Probe(isa, threads, read_bytes)
+    rates = {unit: _compute_rate(probe, unit, clock) for unit in ("int8", "bf16", "fp32")}
+    return Peaks(
+        threads=threads,
+        isa=isa,
+        int8_ops_per_s=rates["int8"],
+        bf16_ops_per_s=rates["bf16"],
+        fp32_ops_per_s=rates["fp32"],
+        read_bytes_per_s=_best_rate(probe.read, clock, budget_s=READ_BUDGET_S),
+    )
+
+
+def _compute_rate(probe: "_native.Probe", unit: str, clock: Clock) -> float:
+    return _best_rate(lambda: probe.compute(unit, ROUNDS), clock, budget_s=UNIT_BUDGET_S)
+
+
+def _best_rate(run: Callable[[], int], clock: Clock, *, budget_s: float) -> float:
+    """Highest amount per second over as many runs as the budget holds, at least two."""
+    start_s = clock.now()
+    best = 0.0
+    num_runs = 0
+    while num_runs < 2 or clock.now() - start_s < budget_s:
+        began_s = clock.now()
+        amount = run()
+        best = max(best, amount / (clock.now() - began_s))
+        num_runs += 1
+    return best
+
+
+def _cache_path(home: Path, *, isa: str, threads: int, read_bytes: int) -> Path:
+    machine = f"{VERSION} {platform.machine()} {_cpu_model()} {isa} {threads} {read_bytes}"
+    return home / "peaks" / f"{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json"
+
+
+def _cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith(("model name", "CPU part")):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def _load(path: Path) -> Peaks | None:
+    """A damaged or old cache file is no peaks: they are measured again and the file is replaced."""
+    try:
+        return Peaks(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _store(path: Path, peaks: Peaks) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(dataclasses.asdict(peaks), file)
+    Path(temporary).replace(path)

@@ -1,0 +1,93 @@
+"""What each phase of one request used of the machine: the program's counts over the ledger's own times."""
+
+from collections.abc import Iterable
+
+from twostroke.core.ledger import Part
+from twostroke.core.peaks import Peaks
+from twostroke.core.phase import Phase
+from twostroke.core.report import Bound, PhaseReport, PhaseUse, Result
+from twostroke.core.step import RowPlan
+from twostroke.program.cost import Cost, ProgramCost
+from twostroke.program.quant import Arithmetic
+
+
+def phase_report(result: Result, *, cost: ProgramCost, peaks: Peaks | None) -> PhaseReport:
+    """Tokens, own time, rate and, where the peaks are known, what bound each phase.
+
+    The first output token belongs to prefill, so decode has one token less than the answer. Prompt
+    tokens found in the cache are not prefill's.
+    """
+    rows = [
+        row
+        for record, absent in result.account.steps
+        if absent is None
+        for row in record.rows
+        if row.sequence_id == result.account.sequence_id
+    ]
+    prefill_rows = [row for row in rows if row.phase is Phase.PREFILL]
+    decode_rows = [row for row in rows if row.phase is Phase.DECODE]
+    prefill_s = result.ledger.parts.get(Part.PREFILL, 0.0)
+    decode_s = result.ledger.parts.get(Part.DECODE, 0.0)
+    return PhaseReport(
+        prefill=_use(
+            prefill_rows,
+            num_tokens=sum(row.num_tokens for row in prefill_rows),
+            time_s=prefill_s,
+            cost=cost,
+            peaks=peaks,
+        ),
+        decode=_use(
+            decode_rows,
+            num_tokens=len(decode_rows),
+            time_s=decode_s,
+            cost=cost,
+            peaks=peaks,
+            tpot_s=result.timing.tpot_s,
+        ),
+    )
+
+
+def _use(
+    rows: list[RowPlan],
+    *,
+    num_tokens: int,
+    time_s: float,
+    cost: ProgramCost,
+    peaks: Peaks | None,
+    tpot_s: float | None = None,
+) -> PhaseUse:
+    bound_by = utilisation = None
+    if peaks is not None and rows and time_s > 0:
+        bound_by, utilisation = judge(Cost.total(cost.step((row,)) for row in rows), time_s=time_s, peaks=peaks)
+    return PhaseUse(
+        tokens=num_tokens,
+        time_s=time_s,
+        tokens_per_s=num_tokens / time_s if num_tokens and time_s > 0 else None,
+        bound_by=bound_by,
+        utilisation=utilisation,
+        tpot_s=tpot_s,
+    )
+
+
+def judge(cost: Cost, *, time_s: float, peaks: Peaks) -> tuple[Bound, float]:
+    """The largest of compute at peak, bytes at peak bandwidth and everything else names the phase.
+
+    The share returned is of the resource named; under overhead, of the more used one.
+    """
+    compute_s = sum(flops / rate for flops, rate in _rates(cost, peaks))
+    bytes_s = cost.bytes_read / peaks.read_bytes_per_s
+    rest_s = time_s - max(compute_s, bytes_s)
+    if rest_s > max(compute_s, bytes_s):
+        return Bound.OVERHEAD, max(compute_s, bytes_s) / time_s
+    if compute_s > bytes_s:
+        return Bound.COMPUTE, compute_s / time_s
+    return Bound.BANDWIDTH, bytes_s / time_s
+
+
+def _rates(cost: Cost, peaks: Peaks) -> Iterable[tuple[int, float]]:
+    per_unit = {
+        Arithmetic.INT8: peaks.int8_ops_per_s,
+        Arithmetic.BF16: peaks.bf16_ops_per_s,
+        Arithmetic.FP32: peaks.fp32_ops_per_s,
+    }
+    return ((flops, per_unit[unit]) for unit, flops in cost.flops_by_unit.items())

@@ -1,0 +1,56 @@
+"""A model file whose answers are known, and the program as a process of its own."""
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import twostroke
+from tests.cases.puppet import EOS, build_puppet, byte_token
+
+CONTEXT_KEY = b"llama.context_length" + struct.pack("<I", 4)  # 4: a value of type u32
+
+
+def make_chain(path: Path, *, prompt_end: str, answer: bytes, loops: bool = False, context: int = 128) -> Path:
+    """A model that answers any prompt ending in `prompt_end` with these bytes, each used once; `loops` never ends."""
+    assert len(set(answer)) == len(answer), "the next token depends on the last one alone"
+    tokens = [byte_token(byte) for byte in answer]
+    table = dict(zip([byte_token(ord(prompt_end)), *tokens], [*tokens, tokens[0] if loops else EOS], strict=True))
+    file = build_puppet(table).file
+    assert file.count(CONTEXT_KEY) == 1
+    start = file.index(CONTEXT_KEY) + len(CONTEXT_KEY)
+    path.write_bytes(file[:start] + struct.pack("<I", context) + file[start + 4 :])
+    return path
+
+
+def environment(home: Path, **changes: str) -> dict[str, str]:
+    """Ours without settings that would change what is said, plus `changes`."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM", "COLUMNS")}
+    kept = {name: value for name, value in kept.items() if not name.startswith(("LC_", "LANG", "TWOSTROKE_"))}
+    source = str(Path(twostroke.__file__).parent.parent)
+    return kept | {"TWOSTROKE_HOME": str(home), "TWOSTROKE_THREADS": "1", "PYTHONPATH": source} | changes
+
+
+def start(
+    arguments: Sequence[str | bytes],
+    *,
+    env: dict[str, str],
+    stdin: IO[bytes] | int = subprocess.DEVNULL,
+    stdout: IO[bytes] | int = subprocess.PIPE,
+    stderr: IO[bytes] | int = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """The program as a shell starts it."""
+    program = [sys.executable, "-c", "import sys; from twostroke.cli.app import main; sys.exit(main())"]
+    return subprocess.Popen([*program, *arguments], env=env, stdin=stdin, stdout=stdout, stderr=stderr)
+
+
+def run(
+    arguments: Sequence[str | bytes], *, env: dict[str, str], data: bytes | None = None
+) -> tuple[int, bytes, bytes]:
+    """Exit code, stdout and stderr of the program with `data` piped in."""
+    process = start(arguments, env=env, stdin=subprocess.DEVNULL if data is None else subprocess.PIPE)
+    out, err = process.communicate(data, timeout=60)
+    return process.returncode, out, err

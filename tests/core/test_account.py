@@ -1,0 +1,113 @@
+"""Shares of a step: own part and stalls add up to its wall time, and the right one is blamed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twostroke.core.account import Account, StepRecord, shares
+from twostroke.core.ledger import Part, StallKind
+from twostroke.core.phase import Phase
+from twostroke.core.step import RowPlan
+from twostroke.core.step_cost import StepCost
+
+COST = StepCost(base_s=0.001, weights_s=0.010, token_s=0.001, row_s=0.0001, kv_s=1e-6, pair_s=1e-7)
+
+
+def row(sequence_id: int, *, start: int, tokens: int, phase: Phase) -> RowPlan:
+    return RowPlan(sequence_id, start, tokens, phase, needs_logits=True)
+
+
+def record(*rows: RowPlan, start_s: float = 0.0, wall_s: float = 0.1) -> StepRecord:
+    return StepRecord(
+        start_s=start_s,
+        logits_s=start_s + wall_s,
+        sampled_s=start_s + wall_s + 0.002,
+        handed_s=start_s + wall_s + 0.003,
+        rows=rows,
+        request_ids=tuple(f"r{each.sequence_id}" for each in rows),
+        cost=COST,
+    )
+
+
+@st.composite
+def mixed_rows(draw: st.DrawFn) -> list[RowPlan]:
+    rows = []
+    for sequence_id in range(draw(st.integers(1, 6))):
+        tokens = draw(st.integers(1, 64))
+        phase = Phase.PREFILL if tokens > 1 else draw(st.sampled_from(list(Phase)))
+        rows.append(row(sequence_id, start=draw(st.integers(0, 500)), tokens=tokens, phase=phase))
+    return rows
+
+
+@given(mixed_rows(), st.floats(1e-4, 1.0))
+def test_own_part_and_stalls_are_the_wall_time_and_never_negative(rows: list[RowPlan], wall_s: float) -> None:
+    step = record(*rows, wall_s=wall_s)
+    for index in range(len(rows)):
+        own_s, lost = shares(step, index)
+        assert own_s > 0
+        assert min(lost.values(), default=0.0) >= -1e-12
+        assert own_s + sum(lost.values()) == pytest.approx(wall_s)
+
+
+def test_a_row_alone_owns_the_whole_step() -> None:
+    step = record(row(0, start=0, tokens=8, phase=Phase.PREFILL))
+    assert shares(step, 0) == (pytest.approx(0.1), {})
+
+
+def test_a_decode_blames_each_prefill_by_what_it_adds() -> None:
+    step = record(
+        row(0, start=9, tokens=1, phase=Phase.DECODE),
+        row(1, start=0, tokens=20, phase=Phase.PREFILL),
+        row(2, start=0, tokens=60, phase=Phase.PREFILL),
+    )
+    _, lost = shares(step, 0)
+    small, large = lost[StallKind.PREFILL_OF_OTHER, "r1"], lost[StallKind.PREFILL_OF_OTHER, "r2"]
+    assert large > 3 * small > 0
+
+
+def test_a_prefill_blames_decodes_for_their_part_alone() -> None:
+    rows = (row(0, start=0, tokens=20, phase=Phase.PREFILL), row(1, start=9, tokens=1, phase=Phase.DECODE))
+    step = record(*rows)
+    _, lost = shares(step, 0)
+    scale = 0.1 / COST.seconds(rows)
+    assert lost[StallKind.DECODE_OF_OTHERS, None] == pytest.approx(
+        scale * (COST.seconds(rows) - COST.seconds(rows[:1]))
+    )
+
+
+def account(*steps: tuple[StepRecord, StallKind | None], arrival_s: float, finish_s: float) -> Account:
+    made = Account(request_id="r0", sequence_id=0, arrival_s=arrival_s, before={Part.TOKENIZE: 0.001})
+    made.steps.extend(steps)
+    made.finish_s = finish_s
+    return made
+
+
+def test_steps_without_a_row_are_stalls_and_the_sum_is_closed() -> None:
+    own = row(0, start=0, tokens=8, phase=Phase.PREFILL)
+    later = row(0, start=8, tokens=1, phase=Phase.DECODE)
+    other = row(1, start=3, tokens=1, phase=Phase.DECODE)
+    made = account(
+        (record(own, start_s=1.0), None),
+        (record(other, start_s=1.2), StallKind.PREEMPTION),
+        (record(later, start_s=1.4), None),
+        arrival_s=0.5,
+        finish_s=1.6,
+    )
+    ledger = made.read()
+    assert ledger.total_s == pytest.approx(1.1)
+    assert ledger.parts[Part.QUEUE] == pytest.approx(0.499)
+    assert ledger.parts[Part.PREFILL] == pytest.approx(0.1)
+    assert ledger.parts[Part.FIRST_SAMPLE] == pytest.approx(0.002)
+    assert ledger.parts[Part.SAMPLE] == pytest.approx(0.002)
+    assert [(stall.kind, stall.time_s) for stall in ledger.stalls] == [(StallKind.PREEMPTION, pytest.approx(0.103))]
+
+
+def test_a_request_that_never_ran_only_queued() -> None:
+    ledger = account(arrival_s=0.5, finish_s=0.9).read()
+    assert ledger.parts == {Part.QUEUE: pytest.approx(0.399), Part.TOKENIZE: 0.001}
+
+
+def test_a_running_account_cannot_be_closed() -> None:
+    made = Account(request_id="r0", sequence_id=0, arrival_s=0.0, before={})
+    with pytest.raises(AssertionError, match="r0"):
+        made.read()

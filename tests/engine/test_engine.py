@@ -1,0 +1,274 @@
+"""The step loop on doubles: same tokens whatever happens around them, failures that stay alone, closed accounts."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Bench, Listener, ScriptedReader, answer_alone
+from twostroke.core.event import Event
+from twostroke.core.ledger import Part, StallKind
+from twostroke.core.sequence import FinishReason
+from twostroke.errors import CapacityError
+from twostroke.params import SamplingParams
+from twostroke.schedule.config import SchedulerConfig
+
+PROMPTS = [bytes(range(n, n + length)) for n, length in ((1, 3), (40, 17), (7, 1), (99, 40), (40, 12))]
+SEEDED = SamplingParams(max_tokens=8, temperature=1.0, top_p=0.9)
+
+
+def test_the_answer_follows_the_law_of_its_whole_context() -> None:
+    law = ScriptedReader(num_blocks=1, block_size=1).law
+    context = list(b"abc")
+    for token_id in answer_alone(b"abc"):
+        assert token_id == law(context).argmax()
+        context.append(token_id)
+
+
+@pytest.mark.parametrize("params", [SamplingParams(max_tokens=8), SEEDED])
+def test_a_batch_answers_like_one_by_one(params: SamplingParams) -> None:
+    bench = Bench()
+    listeners = [bench.add(prompt, params=params)[1] for prompt in PROMPTS]
+    bench.run()
+    assert [each.token_ids for each in listeners] == [answer_alone(prompt, params=params) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 32])
+def test_a_chunked_prompt_answers_like_a_whole_one(chunk: int) -> None:
+    bench = Bench(config=SchedulerConfig(max_rows=8, max_step_tokens=32, max_chunk_tokens=chunk))
+    _, listener = bench.add(PROMPTS[3])
+    bench.run()
+    assert listener.token_ids == answer_alone(PROMPTS[3])
+
+
+def test_a_repeated_prompt_is_read_from_the_cache_and_answers_the_same() -> None:
+    bench = Bench()
+    answers = []
+    for _ in range(2):
+        _, listener = bench.add(PROMPTS[3])
+        bench.run()
+        answers.append(listener)
+    assert answers[0].token_ids == answers[1].token_ids
+    assert answers[0].finish is not None
+    assert answers[1].finish is not None
+    assert answers[0].finish.usage.cached_tokens == 0
+    assert answers[1].finish.usage.cached_tokens == 36  # 9 whole blocks of 4; the last prompt token is computed
+
+
+def test_preempted_sequences_answer_like_undisturbed_ones() -> None:
+    bench = Bench(num_blocks=12)
+    params = SamplingParams(max_tokens=20)
+    listeners = [bench.add(prompt, params=params)[1] for prompt in PROMPTS if len(prompt) < 20]
+    bench.run()
+    expected = [answer_alone(prompt, params=params) for prompt in PROMPTS if len(prompt) < 20]
+    assert [each.token_ids for each in listeners] == expected
+    assert bench.scheduler.num_preemptions > 0, "the test wants memory pressure"
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_random_schedules_give_one_answer_per_prompt(seed: int) -> None:
+    rng = random.Random(seed)
+    config = SchedulerConfig(
+        max_rows=rng.randint(1, 6),
+        max_step_tokens=rng.randint(8, 32),
+        max_chunk_tokens=rng.randint(1, 32),
+        enable_prefix_cache=rng.random() < 0.5,
+    )
+    bench = Bench(num_blocks=rng.randint(14, 40), config=config)
+    waiting = [(prompt, rng.choice((SamplingParams(max_tokens=8), SEEDED))) for prompt in PROMPTS * 2]
+    rng.shuffle(waiting)
+    asked: list[tuple[bytes, SamplingParams, Listener]] = []
+    while waiting or bench.engine.has_work:
+        if waiting and rng.random() < 0.4:
+            prompt, params = waiting.pop()
+            asked.append((prompt, params, bench.add(prompt, params=params)[1]))
+        bench.engine.step()
+        bench.cache.check_integrity()
+    for prompt, params, listener in asked:
+        assert listener.token_ids == answer_alone(prompt, params=params)
+
+
+def test_stop_strings_end_an_answer_across_token_borders_and_stay_hidden() -> None:
+    whole = answer_alone(b"abc")
+    stop = "".join(map(chr, whole[2:4]))
+    bench = Bench()
+    _, listener = bench.add(b"abc", params=SamplingParams(max_tokens=8, stop=(stop,)))
+    bench.run()
+    assert listener.text == "".join(map(chr, whole[:2]))
+    assert listener.finish is not None
+    assert listener.finish.reason is FinishReason.STOP
+    assert listener.finish.usage.completion_tokens == 4
+
+
+def test_stop_ids_end_an_answer_and_show_no_text() -> None:
+    whole = answer_alone(b"abc")
+    bench = Bench()
+    _, listener = bench.add(b"abc", stop_token_ids=frozenset({whole[3]}))
+    bench.run()
+    assert listener.token_ids == whole[:4]
+    assert listener.text == "".join(map(chr, whole[:3]))
+    assert listener.finish is not None
+    assert listener.finish.reason is FinishReason.STOP
+
+
+def test_length_ends_an_answer() -> None:
+    bench = Bench()
+    _, listener = bench.add(b"abc", params=SamplingParams(max_tokens=3))
+    bench.run()
+    assert listener.finish is not None
+    assert listener.finish.reason is FinishReason.LENGTH
+    assert len(listener.token_ids) == 3
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 2, 5])
+def test_cancel_takes_effect_at_once_inside_prefill_and_decode(num_steps: int) -> None:
+    bench = Bench(config=SchedulerConfig(max_rows=8, max_step_tokens=16, max_chunk_tokens=16))
+    request_id, listener = bench.add(bytes(range(40)))
+    for _ in range(num_steps):
+        bench.engine.step()
+    bench.engine.cancel(request_id)
+    assert listener.finish is not None
+    assert listener.finish.reason is FinishReason.CANCELLED
+    assert bench.engine.snapshot().blocks_held == 0
+    assert not bench.engine.has_work
+
+
+def test_cancelling_a_finished_request_changes_nothing() -> None:
+    bench = Bench()
+    request_id, _ = bench.add(b"abc")
+    bench.run()
+    bench.engine.cancel(request_id)
+    bench.engine.cancel("never heard of")
+
+
+def test_a_kernel_error_fails_its_step_and_the_engine_goes_on() -> None:
+    bench = Bench()
+    bench.reader.fail_at = {2}
+    _, first = bench.add(b"abc")
+    bench.run()
+    _, second = bench.add(b"abc")
+    bench.run()
+    assert first.finish is not None
+    assert first.finish.reason is FinishReason.ERROR
+    assert "told to fail" in (first.finish.error or "")
+    assert second.token_ids == answer_alone(b"abc")
+
+
+def test_a_row_of_nan_fails_alone() -> None:
+    bench = Bench()
+    bench.reader.nan_after = ord("z")
+    _, broken = bench.add(b"xyz")
+    _, healthy = bench.add(b"abc")
+    bench.run()
+    assert broken.finish is not None
+    assert broken.finish.reason is FinishReason.ERROR
+    assert "nan" in (broken.finish.error or "")
+    assert healthy.token_ids == answer_alone(b"abc")
+
+
+def test_a_listener_that_raises_loses_its_request_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+
+    def deaf(event: Event) -> None:
+        raise ValueError("deaf")
+
+    _, listener = bench.add(b"abc")
+    original = bench.engine._live[0].stream
+    original._listener = deaf
+    _, neighbour = bench.add(b"abcd")
+    bench.run()
+    assert neighbour.token_ids == answer_alone(b"abcd")
+    assert listener.finish is None
+    assert "deaf" in caplog.text
+
+
+def test_what_can_never_fit_is_refused_and_leaves_nothing_behind() -> None:
+    bench = Bench(num_blocks=4, block_size=4)
+    with pytest.raises(CapacityError, match="needs 5 KV blocks of 4 tokens, KV group 0 has 4: max_tokens of 7 fits"):
+        bench.add(bytes(10), params=SamplingParams(max_tokens=8))  # 18 tokens, the last never computed
+    assert not bench.engine.has_work
+    _, listener = bench.add(b"abc")
+    bench.run()
+    assert len(listener.token_ids) == 8
+
+
+def test_fail_all_ends_everything_with_an_error() -> None:
+    bench = Bench()
+    _, running = bench.add(b"abc")
+    bench.engine.step()
+    _, waiting = bench.add(b"abcd")
+    bench.engine.fail_all(RuntimeError("boom"))
+    for listener in (running, waiting):
+        assert listener.finish is not None
+        assert listener.finish.reason is FinishReason.ERROR
+        assert "boom" in (listener.finish.error or "")
+    assert not bench.engine.has_work
+
+
+def test_logits_scores_a_text_beside_the_schedule() -> None:
+    bench = Bench()
+    _, listener = bench.add(b"abc")
+    bench.engine.step()
+    scores = bench.engine.logits(list(b"hello there"))
+    bench.run()
+    assert listener.token_ids == answer_alone(b"abc")
+    for end in range(1, 12):
+        assert (scores[end - 1] == bench.reader.law(list(b"hello there")[:end])).all()
+
+
+def test_parts_of_a_ledger_add_up_to_the_end_to_end_time() -> None:
+    bench = Bench()
+    listeners = [bench.add(prompt)[1] for prompt in PROMPTS]
+    bench.run()
+    for listener in listeners:
+        assert listener.finish is not None
+        ledger = listener.finish.account.read()
+        assert ledger.total_s == pytest.approx(listener.finish.timing.e2e_s, abs=1e-9)
+        assert min(ledger.parts.values()) >= 0
+        assert ledger.parts.get(Part.OVERHEAD, 0.0) < 0.01 * listener.finish.timing.e2e_s
+
+
+def test_the_ledger_closed_at_the_first_token_adds_up_to_ttft() -> None:
+    bench = Bench(config=SchedulerConfig(max_rows=8, max_step_tokens=16, max_chunk_tokens=16))
+    _, listener = bench.add(bytes(range(40)))
+    bench.run()
+    assert listener.finish is not None
+    account = listener.finish.account
+    ledger = account.read(until_s=account.first_token_s)
+    assert ledger.total_s == pytest.approx(listener.finish.timing.ttft_s, abs=1e-9)
+    assert Part.DECODE not in ledger.parts
+
+
+def test_a_long_prompt_is_charged_for_the_stall_of_its_victim() -> None:
+    bench = Bench(num_blocks=200, config=SchedulerConfig(max_rows=8, max_step_tokens=32, max_chunk_tokens=32))
+    _, victim = bench.add(b"abc", params=SamplingParams(max_tokens=30))
+    bench.engine.step()
+    bench.engine.step()
+    culprit, _ = bench.add(bytes(i % 251 for i in range(400)), params=SamplingParams(max_tokens=1))
+    bench.run()
+    assert victim.finish is not None
+    ledger = victim.finish.account.read()
+    prefill = [stall for stall in ledger.stalls if stall.kind is StallKind.PREFILL_OF_OTHER]
+    assert {stall.request_id for stall in prefill} == {culprit}
+    assert sum(stall.time_s for stall in prefill) > 0.9 * sum(stall.time_s for stall in ledger.stalls)
+
+
+def test_timing_follows_the_definitions() -> None:
+    bench = Bench()
+    _, listener = bench.add(b"abc", params=SamplingParams(max_tokens=5))
+    bench.run()
+    finish = listener.finish
+    assert finish is not None
+    times = [event.time_s for event in listener.tokens]
+    assert finish.timing.ttft_s == times[0]
+    assert finish.timing.tpot_s == pytest.approx((times[-1] - times[0]) / 4)
+    assert finish.timing.first_text_s == times[0]
+
+
+def test_one_token_has_no_tpot() -> None:
+    bench = Bench()
+    _, listener = bench.add(b"abc", params=SamplingParams(max_tokens=1))
+    bench.run()
+    assert listener.finish is not None
+    assert listener.finish.timing.tpot_s is None

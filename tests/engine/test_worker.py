@@ -1,0 +1,109 @@
+"""The one thread: commands between steps, errors that come back, an end that answers everyone."""
+
+import threading
+import time
+
+import pytest
+
+from tests.builders import Bench, Listener, answer_alone
+from twostroke.core.event import Event, FinishEvent
+from twostroke.core.request import Request
+from twostroke.core.sequence import FinishReason
+from twostroke.engine.worker import Worker
+from twostroke.errors import CapacityError, TwostrokeError
+from twostroke.params import SamplingParams
+
+WAIT_S = 20.0
+
+
+class Waiter(Listener):
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = threading.Event()
+
+    def __call__(self, event: Event) -> None:
+        super().__call__(event)
+        if isinstance(event, FinishEvent):
+            self.done.set()
+
+
+def ask(worker: Worker, prompt: bytes, *, max_tokens: int = 8, name: str = "r") -> Waiter:
+    waiter = Waiter()
+    request = Request(
+        request_id=name,
+        prompt_token_ids=tuple(prompt),
+        params=SamplingParams(max_tokens=max_tokens),
+        arrival_s=0.0,
+        seed=7,
+    )
+    worker.call(lambda engine: engine.add(request, waiter)).result(WAIT_S)
+    return waiter
+
+
+def test_many_threads_ask_at_once_and_each_gets_its_own_answer() -> None:
+    worker = Worker(Bench().engine)
+    prompts = [bytes([65 + i] * (i + 1)) for i in range(6)]
+    waiters: dict[int, Waiter] = {}
+    threads = [
+        threading.Thread(target=lambda i=i: waiters.update({i: ask(worker, prompts[i], name=f"r{i}")}))
+        for i in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, waiter in waiters.items():
+        assert waiter.done.wait(WAIT_S)
+        assert waiter.token_ids == answer_alone(prompts[i])
+    worker.close()
+
+
+def test_an_error_of_a_command_comes_back_to_its_caller_alone() -> None:
+    worker = Worker(Bench(num_blocks=4).engine)
+    with pytest.raises(CapacityError):
+        ask(worker, bytes(100))
+    waiter = ask(worker, b"abc")
+    assert waiter.done.wait(WAIT_S)
+    worker.close()
+
+
+def test_close_cancels_what_runs_and_refuses_what_comes() -> None:
+    worker = Worker(Bench(num_blocks=4000).engine)
+    waiter = ask(worker, b"abc", max_tokens=10_000)
+    worker.close()
+    worker.close()
+    assert waiter.finish is not None
+    assert waiter.finish.reason is FinishReason.CANCELLED
+    with pytest.raises(TwostrokeError, match="closed"):
+        worker.call(lambda engine: None)
+
+
+def test_a_fault_of_the_engine_ends_its_requests_and_the_thread_lives(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    run, calls = bench.reader.run, []
+
+    def broken(step: object) -> object:
+        if not calls:
+            calls.append(step)
+            raise ZeroDivisionError("a bug")
+        return run(step)  # type: ignore[arg-type]
+
+    bench.reader.run = broken  # type: ignore[method-assign, assignment]
+    worker = Worker(bench.engine)
+    first = ask(worker, b"abc")
+    assert first.done.wait(WAIT_S)
+    assert first.finish is not None
+    assert first.finish.reason is FinishReason.ERROR
+    second = ask(worker, b"abc", name="r2")
+    assert second.done.wait(WAIT_S)
+    assert second.token_ids == answer_alone(b"abc")
+    assert "a bug" in caplog.text
+    worker.close()
+
+
+def test_an_idle_worker_sleeps() -> None:
+    worker = Worker(Bench().engine)
+    before = time.process_time()
+    time.sleep(0.2)
+    assert time.process_time() - before < 0.1
+    worker.close()

@@ -133,7 +133,7 @@ def test_widths_that_disagree_are_a_broken_invariant_at_once(verb, message) -> N
 def test_one_weight_cannot_have_two_shapes() -> None:
     b = make_builder()
     x = b.embed("e.weight", vocab_size=6, width=4)
-    with pytest.raises(AssertionError, match="e.weight is used as"):
+    with pytest.raises(AssertionError, match=r"e\.weight is used as"):
         b.logits(b.select(x), "e.weight", vocab_size=5)
 
 

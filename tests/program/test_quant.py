@@ -1,9 +1,10 @@
 """Every tensor type against hand-built blocks, and against the gguf package on random bytes."""
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from twostroke.program.quant import TENSOR_TYPES, Arithmetic, dequantise, to_bf16
+from twostroke.program.quant import TENSOR_TYPES, Arithmetic, FloatArray, dequantise, to_bf16
 
 F16_EDGES = [
     0x0000,
@@ -18,7 +19,7 @@ F16_EDGES = [
 ]  # zeros, denormals, inf, NaN, 1, max
 
 
-def random_bytes(tensor_type: str, *, rows: int, blocks: int, seed: int) -> np.ndarray:
+def random_bytes(tensor_type: str, *, rows: int, blocks: int, seed: int) -> npt.NDArray[np.uint8]:
     rng = np.random.default_rng(seed)
     return rng.integers(0, 256, rows * blocks * TENSOR_TYPES[tensor_type].block_bytes, dtype=np.uint8)
 
@@ -27,31 +28,31 @@ def f16_bytes(value: float) -> list[int]:
     return list(np.float16(value).tobytes())
 
 
-def test_int8_arithmetic_is_for_the_three_plain_32_wide_types():
+def test_int8_arithmetic_is_for_the_three_plain_32_wide_types() -> None:
     int8 = {name for name, row in TENSOR_TYPES.items() if row.arithmetic is Arithmetic.INT8}
     assert int8 == {"Q8_0", "Q4_0", "Q4_1"}
     assert {name for name, row in TENSOR_TYPES.items() if row.arithmetic is Arithmetic.FP32} == {"F32", "F16"}
 
 
-def test_num_bytes_counts_whole_blocks():
+def test_num_bytes_counts_whole_blocks() -> None:
     assert TENSOR_TYPES["Q4_K"].num_bytes((3, 512)) == 3 * 2 * 144
     assert TENSOR_TYPES["F32"].num_bytes((7,)) == 28
     with pytest.raises(AssertionError, match="not a multiple"):
         TENSOR_TYPES["Q8_0"].num_bytes((2, 33))
 
 
-def test_wrong_byte_count_is_a_broken_invariant_with_numbers():
+def test_wrong_byte_count_is_a_broken_invariant_with_numbers() -> None:
     with pytest.raises(AssertionError, match="33 bytes, wants 34"):
         dequantise("Q8_0", np.zeros(33, np.uint8), (1, 32))
 
 
-def test_q8_0_is_scale_times_signed_byte():
+def test_q8_0_is_scale_times_signed_byte() -> None:
     data = np.array(f16_bytes(0.5) + [2, 0xFF] + [0] * 30, np.uint8)
     values = dequantise("Q8_0", data, (1, 32))
     assert values[0, :3].tolist() == [1.0, -0.5, 0.0]
 
 
-def test_q4_0_low_nibbles_are_the_first_half():
+def test_q4_0_low_nibbles_are_the_first_half() -> None:
     data = np.array(f16_bytes(2.0) + [0x9F] + [0x88] * 15, np.uint8)
     values = dequantise("Q4_0", data, (1, 32))[0]
     assert values[0] == 14.0
@@ -59,13 +60,13 @@ def test_q4_0_low_nibbles_are_the_first_half():
     assert np.count_nonzero(values) == 2
 
 
-def test_q4_1_adds_the_minimum():
+def test_q4_1_adds_the_minimum() -> None:
     data = np.array(f16_bytes(1.0) + f16_bytes(-3.0) + [0x21] + [0] * 15, np.uint8)
     values = dequantise("Q4_1", data, (1, 32))[0]
     assert values[[0, 16, 1]].tolist() == [-2.0, -1.0, -3.0]
 
 
-def test_q5_takes_its_fifth_bit_from_the_mask():
+def test_q5_takes_its_fifth_bit_from_the_mask() -> None:
     mask = [0b1, 0, 0b10, 0]  # elements 0 and 17
     q5_0 = dequantise("Q5_0", np.array(f16_bytes(1.0) + mask + [0] * 16, np.uint8), (32,))
     assert np.flatnonzero(q5_0 == 0).tolist() == [0, 17]
@@ -73,7 +74,7 @@ def test_q5_takes_its_fifth_bit_from_the_mask():
     assert q5_1[[0, 1, 17]].tolist() == [16.5, 0.5, 16.5]
 
 
-def test_q6_k_sub_blocks_have_their_own_signed_scale():
+def test_q6_k_sub_blocks_have_their_own_signed_scale() -> None:
     block = np.zeros(210, np.uint8)
     block[192:208] = np.arange(16, dtype=np.int8).view(np.uint8)
     block[207] = 0xFF  # -1
@@ -83,12 +84,12 @@ def test_q6_k_sub_blocks_have_their_own_signed_scale():
     assert values[15].tolist() == [32.0] * 16
 
 
-def test_f16_and_bf16_are_widened_exactly():
+def test_f16_and_bf16_are_widened_exactly() -> None:
     assert dequantise("F16", np.array(f16_bytes(1.5), np.uint8), (1,))[0] == 1.5
     assert dequantise("BF16", np.array([0xC0, 0x3F], np.uint8), (1,))[0] == 1.5
 
 
-def test_f32_gives_a_copy_not_a_view_of_the_file():
+def test_f32_gives_a_copy_not_a_view_of_the_file() -> None:
     data = np.ones(2, np.float32).view(np.uint8)
     values = dequantise("F32", data, (2,))
     values[0] = 5
@@ -96,7 +97,7 @@ def test_f32_gives_a_copy_not_a_view_of_the_file():
 
 
 @pytest.mark.parametrize("tensor_type", TENSOR_TYPES)
-def test_a_read_only_unaligned_view_is_fine(tensor_type):
+def test_a_read_only_unaligned_view_is_fine(tensor_type: str) -> None:
     row = TENSOR_TYPES[tensor_type]
     data = np.zeros(row.block_bytes + 1, np.uint8)
     data.setflags(write=False)
@@ -107,17 +108,18 @@ def test_a_read_only_unaligned_view_is_fine(tensor_type):
     ("value", "rounded"),
     [(1.0, 1.0), (1.00390625, 1.0), (1.01171875, 1.015625), (-1.00390625, -1.0), (3.4e38, float("inf")), (0.0, 0.0)],
 )
-def test_bf16_rounds_to_nearest_even(value, rounded):
+def test_bf16_rounds_to_nearest_even(value: float, rounded: float) -> None:
     assert to_bf16(np.array([value], np.float32))[0] == np.float32(rounded)
 
 
-def test_bf16_keeps_nan_and_infinity():
+def test_bf16_keeps_nan_and_infinity() -> None:
     values = to_bf16(np.array([np.nan, np.inf, -np.inf], np.float32))
     assert np.isnan(values[0])
     assert values[1:].tolist() == [np.inf, -np.inf]
 
 
-def test_bf16_agrees_with_torch():
+@pytest.mark.oracle
+def test_bf16_agrees_with_torch() -> None:
     torch = pytest.importorskip("torch")
     values = np.random.default_rng(1).integers(0, 2**32, 20_000, dtype=np.uint32).view(np.float32)
     want = torch.from_numpy(values.copy()).to(torch.bfloat16).float().numpy()
@@ -126,7 +128,7 @@ def test_bf16_agrees_with_torch():
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("tensor_type", TENSOR_TYPES)
-def test_bits_equal_the_gguf_package_on_random_bytes(tensor_type):
+def test_bits_equal_the_gguf_package_on_random_bytes(tensor_type: str) -> None:
     gguf = pytest.importorskip("gguf")
     row = TENSOR_TYPES[tensor_type]
     blocks = 64 // row.block_size if row.block_size < 64 else 3
@@ -140,7 +142,7 @@ def test_bits_equal_the_gguf_package_on_random_bytes(tensor_type):
 @pytest.mark.oracle
 @pytest.mark.parametrize("edge", F16_EDGES)
 @pytest.mark.parametrize("tensor_type", [name for name in TENSOR_TYPES if name.startswith("Q")])
-def test_bits_equal_the_gguf_package_for_edge_scales(tensor_type, edge):
+def test_bits_equal_the_gguf_package_for_edge_scales(tensor_type: str, edge: int) -> None:
     gguf = pytest.importorskip("gguf")
     row = TENSOR_TYPES[tensor_type]
     data = random_bytes(tensor_type, rows=4, blocks=1, seed=3).reshape(4, -1)
@@ -152,7 +154,7 @@ def test_bits_equal_the_gguf_package_for_edge_scales(tensor_type, edge):
     assert_same_bits(dequantise(tensor_type, data.reshape(-1), (4, row.block_size)), want)
 
 
-def assert_same_bits(got: np.ndarray, want: np.ndarray) -> None:
+def assert_same_bits(got: FloatArray, want: FloatArray) -> None:
     """Equal bits, but any NaN equals any NaN: its payload is the processor's choice."""
     nan = np.isnan(want)
     np.testing.assert_array_equal(np.isnan(got), nan)

@@ -1,0 +1,158 @@
+"""FLOPs and bytes against counts made by hand, and the fast fold against the slow one."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.builders_sources import VOCAB, make_source
+from twostroke.model.families import FAMILIES, build_program
+from twostroke.program.cost import Cost, Row, fold_costs, step_cost, step_sizes, visible_pairs
+from twostroke.program.op import OP_TABLE, Activation, GluAttrs, Op, Operands
+from twostroke.program.program import Program
+from twostroke.program.quant import TENSOR_TYPES, Arithmetic
+
+# Multiply-adds of the tiny llama's matrices per token, both layers: q, k, v, output, gate, up, down.
+LAYER_MACS = 2 * (32 * 32 + 16 * 32 + 16 * 32 + 32 * 32 + 3 * 64 * 32)
+HEAD_MACS = VOCAB * 32
+
+
+def costs_of(program: Program, row: Row, op: Op, *, kv_precision: str = "f16") -> Cost:
+    per_instr = fold_costs(program, kv_precision=kv_precision).per_instr([row])
+    return Cost.total(cost for cost, instr in zip(per_instr, program.instrs, strict=True) if instr.op is op)
+
+
+def naive_pairs(start_pos: int, num_tokens: int, window: int | None) -> int:
+    return sum(min(pos + 1, window or pos + 1) for pos in range(start_pos, start_pos + num_tokens))
+
+
+def naive_positions(start_pos: int, num_tokens: int, window: int | None) -> int:
+    seen = set()
+    for pos in range(start_pos, start_pos + num_tokens):
+        seen |= set(range(0 if window is None else max(0, pos - window + 1), pos + 1))
+    return len(seen)
+
+
+@given(st.integers(0, 40), st.integers(1, 40), st.none() | st.integers(1, 50))
+def test_pairs_and_positions_equal_a_count_one_by_one(start_pos: int, num_tokens: int, window: int | None) -> None:
+    sizes = step_sizes([Row(start_pos, num_tokens)], windows=[window])
+    assert visible_pairs(start_pos, num_tokens, window=window) == naive_pairs(start_pos, num_tokens, window)
+    assert sizes.pairs == {window: naive_pairs(start_pos, num_tokens, window)}
+    assert sizes.positions == {window: naive_positions(start_pos, num_tokens, window)}
+
+
+def test_matrix_flops_are_two_per_weight_and_token() -> None:
+    program = build_program(make_source())
+    assert costs_of(program, Row(0, 7), Op.LINEAR).total_flops == 7 * 2 * LAYER_MACS
+    assert costs_of(program, Row(0, 7), Op.LOGITS).total_flops == 2 * HEAD_MACS
+
+
+def test_attention_counts_visible_pairs_of_all_heads() -> None:
+    program = build_program(make_source())
+    per_pair = 2 * 4 * (4 * 8 + 4)  # layers x heads x (q.k and p.v, softmax)
+    assert costs_of(program, Row(10, 1), Op.ATTEND).total_flops == 11 * per_pair
+    assert costs_of(program, Row(0, 4), Op.ATTEND).total_flops == 10 * per_pair
+
+
+def test_weights_are_read_once_per_step_and_embedding_rows_once_per_token() -> None:
+    program = build_program(make_source())
+    one, many = costs_of(program, Row(0, 1), Op.LINEAR), costs_of(program, Row(0, 50), Op.LINEAR)
+    assert one.weight_bytes == many.weight_bytes == 4 * LAYER_MACS
+    assert costs_of(program, Row(0, 50), Op.EMBED).weight_bytes == 50 * 32 * 4
+
+
+def test_a_step_without_logits_does_not_read_the_head() -> None:
+    program = build_program(make_source())
+    with_head = step_cost(program, [Row(0, 5)], kv_precision="f16")
+    without = step_cost(program, [Row(0, 5, needs_logits=False)], kv_precision="f16")
+    assert with_head.weight_bytes - without.weight_bytes == 4 * (HEAD_MACS + 32)  # head and output norm
+
+
+@pytest.mark.parametrize(("precision", "element_bytes"), [("f32", 4), ("f16", 2), ("bf16", 2)])
+def test_kv_bytes_are_those_stored(precision: str, element_bytes: int) -> None:
+    program = build_program(make_source())
+    cost = step_cost(program, [Row(9, 3)], kv_precision=precision)
+    per_position = 2 * 2 * 2 * 8 * element_bytes  # layers x (K, V) x kv heads x head_dim
+    assert cost.kv_bytes == 12 * per_position
+    assert cost.kv_written_bytes == 3 * per_position
+
+
+def test_a_window_limits_pairs_and_bytes_of_its_layers_alone() -> None:
+    program = build_program(make_source("gemma3"))  # layer 0 sees 4 positions, layer 1 everything
+    cost = step_cost(program, [Row(20, 1)], kv_precision="f16")
+    assert cost.kv_bytes == (4 + 21) * 2 * 2 * 8 * 2
+
+
+def test_bytes_follow_the_stored_type_and_flops_its_arithmetic() -> None:
+    program = build_program(make_source(tensor_type="Q4_0"))
+    cost = step_cost(program, [Row(0, 3)], kv_precision="bf16")
+    assert costs_of(program, Row(0, 3), Op.LINEAR).weight_bytes == LAYER_MACS * 18 // 32
+    assert cost.flops_by_unit["int8"] == 2 * (3 * LAYER_MACS + HEAD_MACS)  # type: ignore[index]
+    attention = costs_of(program, Row(0, 3), Op.ATTEND, kv_precision="bf16")
+    assert cost.flops_by_unit[Arithmetic.BF16] == attention.total_flops
+
+
+@pytest.mark.parametrize(("precision", "unit"), [("f32", "fp32"), ("f16", "fp32"), ("bf16", "bf16")])
+def test_attention_runs_in_the_arithmetic_of_the_cache(precision: str, unit: str) -> None:
+    cost = costs_of(build_program(make_source()), Row(5, 1), Op.ATTEND, kv_precision=precision)
+    assert {name for name, flops in cost.flops_by_unit.items() if flops} == {unit}
+
+
+def test_a_linear_of_mixed_types_is_split_between_units() -> None:
+    program = build_program(make_source(tensor_type="Q8_0"))
+    weights = dict(program.weights)
+    weights["blk.0.attn_v.weight"] = replace(weights["blk.0.attn_v.weight"], tensor_type="Q5_0")
+    cost = costs_of(replace(program, weights=weights), Row(0, 1), Op.LINEAR)
+    assert cost.flops_by_unit == {"int8": 2 * (LAYER_MACS - 16 * 32), "bf16": 2 * 16 * 32, "fp32": 0}
+
+
+def test_biases_are_added_and_read() -> None:
+    plain, biased = build_program(make_source()), build_program(make_source("qwen2"))
+    without, with_bias = costs_of(plain, Row(0, 2), Op.LINEAR), costs_of(biased, Row(0, 2), Op.LINEAR)
+    assert with_bias.total_flops - without.total_flops == 2 * 2 * (32 + 16 + 16)
+    assert with_bias.weight_bytes - without.weight_bytes == 2 * 4 * (32 + 16 + 16)
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_the_summed_fold_equals_the_sum_over_instrs(architecture: str) -> None:
+    folded = fold_costs(build_program(make_source(architecture)), kv_precision="bf16")
+    for rows in ([Row(0, 13)], [Row(30, 1), Row(3, 1)], [Row(0, 5, False), Row(8, 1), Row(2, 9)], []):
+        assert folded.step(rows) == Cost.total(folded.per_instr(rows))
+
+
+def test_rows_share_the_weights_but_not_the_kv() -> None:
+    folded = fold_costs(build_program(make_source()), kv_precision="f16")
+    one, two = folded.step([Row(9, 1)]), folded.step([Row(9, 1), Row(9, 1)])
+    assert two.weight_bytes - one.weight_bytes == 32 * 4  # one more embedding row
+    assert two.kv_bytes == 2 * one.kv_bytes
+    assert two.total_flops == 2 * one.total_flops
+
+
+def test_an_empty_step_costs_nothing() -> None:
+    cost = step_cost(build_program(make_source()), [], kv_precision="f16")
+    assert (cost.total_flops, cost.bytes_read, cost.kv_written_bytes) == (0, 0, 0)
+    assert set(cost.flops_by_unit) == set(Arithmetic)
+
+
+def test_bytes_read_are_weights_and_kv() -> None:
+    cost = Cost(flops_by_unit={Arithmetic.FP32: 5, Arithmetic.INT8: 2}, weight_bytes=10, kv_bytes=3, kv_written_bytes=7)
+    assert (cost.bytes_read, cost.total_flops) == (13, 7)
+
+
+def test_prefill_weight_bytes_cover_the_file_once() -> None:
+    program = build_program(make_source())
+    stored = sum(TENSOR_TYPES[spec.tensor_type].num_bytes(spec.shape) for spec in program.weights.values())
+    embedding = VOCAB * 32 * 4
+    cost = step_cost(program, [Row(0, 6)], kv_precision="f16")
+    assert cost.weight_bytes == stored - embedding + 6 * 32 * 4
+
+
+@pytest.mark.parametrize("op", Op)
+def test_every_op_has_a_row_with_a_line_of_documentation(op: Op) -> None:
+    assert OP_TABLE[op].doc
+    assert "\n" not in OP_TABLE[op].doc
+
+
+def test_gelu_costs_more_than_silu() -> None:
+    flops = [OP_TABLE[Op.GLU].flops(Operands(GluAttrs(kind), (8, 8), ())).per_token for kind in Activation]
+    assert flops == [5 * 8, 10 * 8]

@@ -1,0 +1,133 @@
+"""What `show` prints: every instr once, equal layers folded, totals that add up, valid JSON."""
+
+import json
+import re
+
+import pytest
+
+from tests.builders_sources import make_source
+from twostroke.model.families import FAMILIES, build_program
+from twostroke.program.listing import (
+    Listing,
+    count_text,
+    list_program,
+    listing_dict,
+    listing_text,
+    num_parameters,
+    weight_bytes,
+)
+
+
+def make_listing(architecture: str = "llama", *, tensor_type: str = "F32", kv_precision: str = "f16") -> Listing:
+    program = build_program(make_source(architecture, tensor_type=tensor_type))
+    return list_program(program, kv_precision=kv_precision, prefill_tokens=16, decode_depth=20)
+
+
+def line_of(text: list[str], start: str) -> str:
+    (line,) = [line for line in text if line.startswith(start)]
+    return line
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_every_instr_is_in_exactly_one_line(architecture: str) -> None:
+    listing = make_listing(architecture)
+    assert sum(line.times for line in listing.lines) == len(listing.program.instrs)
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_the_lines_add_up_to_the_totals(architecture: str) -> None:
+    listing = make_listing(architecture)
+    for phase in ("prefill", "decode"):
+        total = getattr(listing, phase)
+        lines = [getattr(line, phase) for line in listing.lines]
+        assert sum(cost.total_flops for cost in lines) == total.total_flops
+        assert sum(cost.bytes_read for cost in lines) == total.bytes_read
+        assert sum(cost.kv_written_bytes for cost in lines) == total.kv_written_bytes
+
+
+def test_equal_layers_are_shown_once_with_their_number() -> None:
+    names = {line.name: line.times for line in make_listing().lines}
+    assert names["blk.*.attn_q+attn_k+attn_v"] == 2
+    assert names["token_embd"] == 1
+    assert not any(re.match(r"blk\.\d", name) for name in names)
+
+
+def test_layers_that_differ_keep_their_own_lines() -> None:
+    attends = [line for line in make_listing("gemma3").lines if line.op == "attend"]
+    assert [(line.name, line.times) for line in attends] == [("blk.0.attend", 1), ("blk.1.attend", 1)]
+    assert "window 4" in attends[0].shape
+    assert "window" not in attends[1].shape
+
+
+def test_shapes_say_widths_and_attributes() -> None:
+    shapes = {line.name: line.shape for line in make_listing("qwen2").lines}
+    assert shapes["token_embd"] == "ids -> 32"
+    assert shapes["blk.*.attn_q+attn_k+attn_v"] == "32 -> 32 16 16 (bias)"
+    assert shapes["blk.*.rope_q"] == "32 -> 32 (4 heads, 8 of 8, halves)"
+    assert shapes["blk.*.kv_write"] == "16 16 -> cache"
+    assert shapes["blk.*.attend"] == "32 -> 32 (4/2 heads of 8)"
+    assert shapes["output_norm"] == "32 -> 32 (groups of 32) selected"
+    assert shapes["logits"] == "32 -> 40 selected"
+
+
+def test_text_has_head_table_totals_and_kv() -> None:
+    text = listing_text(make_listing(tensor_type="Q8_0", kv_precision="bf16"))
+    assert text[0] == "llama: 2 layers, width 32, vocabulary 40, context 64"
+    assert text[1].endswith("B")
+    assert line_of(text, "op ").split()[:5] == ["op", "name", "times", "shape", "weights"]
+    assert "Q8_0" in line_of(text, "logits")
+    prefill = line_of(text, "prefill of 16 tokens:")
+    assert re.search(r"FLOPs \(.* int8, .* bf16, .* fp32\)", prefill)
+    assert line_of(text, "decode of 1 token at depth 20:")
+    assert line_of(text, "KV group 0:") == ("KV group 0: 2 layers, 2 heads of 8, all positions, 128B per token as bf16")
+
+
+def test_units_that_do_nothing_are_left_out_of_the_text() -> None:
+    prefill = line_of(listing_text(make_listing()), "prefill")
+    assert "int8" not in prefill
+    assert "fp32" in prefill
+
+
+def test_columns_line_up_and_no_line_ends_in_spaces() -> None:
+    text = listing_text(make_listing("gemma3"))
+    start = text.index("") + 1
+    table = text[start : text.index("", start)]
+    column = table[0].index("times")
+    assert all(line[column].isdigit() for line in table[1:])
+    assert all(line == line.rstrip() for line in text)
+
+
+def test_the_dict_is_json_with_exact_numbers() -> None:
+    listing = make_listing("gemma3")
+    data = json.loads(json.dumps(listing_dict(listing)))
+    assert data["architecture"] == "gemma3"
+    assert data["phases"]["prefill"]["tokens"] == 16
+    assert data["phases"]["decode"]["depth"] == 20
+    assert data["phases"]["prefill"]["flops"] == listing.prefill.total_flops
+    assert sum(data["phases"]["decode"]["flops_by_unit"].values()) == data["phases"]["decode"]["flops"]
+    assert [group["window"] for group in data["kv_groups"]] == [4, None]
+    assert sum(op["prefill"]["flops"] for op in data["ops"]) == data["phases"]["prefill"]["flops"]
+    assert data["num_parameters"] == num_parameters(listing.program)
+
+
+def test_a_tied_matrix_counts_once() -> None:
+    untied = build_program(make_source())
+    tied = build_program(make_source(shapes={"output.weight": None}))
+    assert num_parameters(untied) - num_parameters(tied) == 40 * 32
+    assert weight_bytes(untied) - weight_bytes(tied) == 40 * 32 * 4
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1.00k"),
+        (12_345, "12.3k"),
+        (999_499, "999k"),
+        (2_500_000, "2.50M"),
+        (10**12, "1.00T"),
+    ],
+)
+def test_counts_have_three_digits(value: int, text: str) -> None:
+    assert count_text(value) == text

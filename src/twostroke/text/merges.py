@@ -1,0 +1,48 @@
+"""Merge rules of a BPE vocabulary as pairs of token ids, best rule first.
+
+Byte-level files spell the rules out; SentencePiece files give scores instead, and the rules follow
+from them. Used by the builders; the result is what the tokenizer cache stores.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Pairs = npt.NDArray[np.int32]  # [num_merges, 2], ids of the left and the right piece
+
+
+def pairs_from_strings(merges: Sequence[str], *, id_of: Mapping[str, int]) -> Pairs:
+    """Rules written as "left right". A rule about a piece that is no token raises KeyError with the rule."""
+    flat: list[int] = []
+    for merge in merges:
+        left, _, right = merge.partition(" ") if merge[:1] != " " else (" ", " ", merge[2:])
+        try:
+            flat.append(id_of[left])
+            flat.append(id_of[right])
+            id_of[left + right]
+        except KeyError as error:
+            raise KeyError(f"merge rule {merge!r} needs {error.args[0]!r}, which is no token") from None
+    return np.array(flat, dtype=np.int32).reshape(-1, 2)
+
+
+def pairs_from_scores(scores: npt.NDArray[np.float32], *, id_of: Mapping[str, int]) -> Pairs:
+    """Rules of a SentencePiece BPE vocabulary: every way to join two pieces into a third, best score first.
+
+    `id_of` holds the pieces that merging may use and make. SentencePiece joins the neighbours whose
+    joint piece scores best (Kudo and Richardson 2018, section 3.1); a rule per split gives the same.
+    """
+    rows: list[tuple[float, int, int]] = []
+    for piece, token_id in id_of.items():
+        splits = []
+        for cut in range(1, len(piece)):
+            left = id_of.get(piece[:cut])
+            if left is not None:
+                right = id_of.get(piece[cut:])
+                if right is not None:
+                    splits.append((left, right))
+        if splits:
+            rank = -float(scores[token_id])
+            rows.extend((rank, left, right) for left, right in sorted(splits))
+    rows.sort(key=lambda row: row[0])
+    return np.array([row[1:] for row in rows], dtype=np.int32).reshape(-1, 2)

@@ -59,7 +59,7 @@ def test_safetensors_file_is_opened_with_its_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "kind"), [("F16", np.float16), ("BF16", np.uint16)])
 def test_half_types_are_kept_as_stored(tmp_path: Path, dtype: str, kind: type) -> None:
-    weights = {name: np.ones(array.shape, kind) for name, array in llama_weights().items()}
+    weights: dict[str, Any] = {name: np.ones(array.shape, kind) for name, array in llama_weights().items()}
     source = open_model(make_folder(tmp_path, weights=pack_weights(weights, dtype=dtype)))
     assert {tensor.tensor_type for tensor in source.tensors.values()} == {dtype}
 
@@ -255,7 +255,13 @@ def test_folder_without_safetensors_says_what_it_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "meaning"),
-    [("", "not JSON"), ("[1]", "a JSON list"), ("<html>", "HTML page"), ('{"a":' * 99_999, "not JSON"), ("\x00", "not")],
+    [
+        ("", "not JSON"),
+        ("[1]", "a JSON list"),
+        ("<html>", "HTML page"),
+        ('{"a":' * 99_999, "not JSON"),
+        ("\x00", "not"),
+    ],
 )
 def test_damaged_config_is_refused(tmp_path: Path, text: str, meaning: str) -> None:
     folder = make_folder(tmp_path)

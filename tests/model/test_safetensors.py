@@ -68,9 +68,9 @@ def read(folder: Path, data: bytes, *, name: str = "model.safetensors") -> Safet
 
 def test_good_file_offers_its_tensors(tmp_path: Path) -> None:
     file = read(tmp_path, BASE)
-    assert {name: (tensor.dtype, list(tensor.shape), tensor.data.tobytes()) for name, tensor in file.tensors.items()} == {
-        name: (dtype, shape, data) for name, dtype, shape, data in safetensors_tensors()
-    }
+    assert {
+        name: (tensor.dtype, list(tensor.shape), tensor.data.tobytes()) for name, tensor in file.tensors.items()
+    } == {name: (dtype, shape, data) for name, dtype, shape, data in safetensors_tensors()}
     assert not file.tensors[NORM].data.flags.writeable
 
 
@@ -178,7 +178,9 @@ json_values = st.recursive(
 )
 
 
-@given(st.fixed_dictionaries({}, optional={key: json_values for key in ("dtype", "shape", "data_offsets")}), json_values)
+@given(
+    st.fixed_dictionaries({}, optional={key: json_values for key in ("dtype", "shape", "data_offsets")}), json_values
+)
 def test_any_entry_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, entry: object, extra: object) -> None:
     path = tmp_path_factory.getbasetemp() / "any.safetensors"
     path.write_bytes(pack_safetensors({"x": entry, "__metadata__": extra}, b"\0" * 8))

@@ -32,9 +32,8 @@ def open_folder(folder: Path, *, weights: Path | None = None) -> ModelSource:
     raw = read_json_object(config_file)
     config = translate_config(config_file, raw)
     files, stored = _read_weights(folder, weights)
-    tensors = tie_head(
-        translate_tensors(stored, architecture=config.architecture, file=folder), is_tied=config.is_tied, file=config_file
-    )
+    translated = translate_tensors(stored, architecture=config.architecture, file=folder)
+    tensors = tie_head(translated, is_tied=config.is_tied, file=config_file)
     tokenizer = _find_tokenizer(folder)
     return ModelSource(
         path=weights or folder,
@@ -102,7 +101,9 @@ def _read_shards(folder: Path) -> tuple[list[SafetensorsFile], dict[str, StoredT
 
 def _check_shard_name(index: Path, tensor: str, name: object) -> None:
     if not isinstance(name, str) or Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
-        raise ModelFileError(index, f"tensor {tensor!r} is in {name!r:.80}; it must be a safetensors file of the folder")
+        raise ModelFileError(
+            index, f"tensor {tensor!r} is in {name!r:.80}; it must be a safetensors file of the folder"
+        )
 
 
 def _find_tokenizer(folder: Path) -> TokenizerFiles:

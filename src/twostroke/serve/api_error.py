@@ -1,0 +1,41 @@
+"""Errors as OpenAI's clients know them: a status and {"error": {message, type, param, code}}."""
+
+from typing import Any
+
+from twostroke.errors import CapacityError, ChatTemplateError, ParamsError, RequestError
+
+INVALID_REQUEST = "invalid_request_error"
+SERVER_ERROR = "server_error"
+
+
+class ApiError(Exception):
+    """Ends a request with this status and body. `param` is the field at fault, as the client wrote it."""
+
+    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+
+    @property
+    def body(self) -> dict[str, Any]:
+        kind = SERVER_ERROR if self.status >= 500 else INVALID_REQUEST
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+
+def as_api_error(error: Exception, *, prompt_field: str) -> ApiError | None:
+    """The answer to an error of the model's door; None for one that is our own fault.
+
+    `prompt_field` is what this route calls the prompt.
+    """
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, ParamsError):
+        return ApiError(str(error), param=prompt_field if error.field == "prompt" else error.field)
+    if isinstance(error, ChatTemplateError):
+        return ApiError(str(error), param=prompt_field, code="chat_template")
+    if isinstance(error, CapacityError):
+        return ApiError(str(error), param=prompt_field, code="context_length_exceeded")
+    if isinstance(error, RequestError):
+        return ApiError(str(error), status=500)
+    return None

@@ -1,0 +1,111 @@
+"""From bytes on the wire to a JSON object that is safe to look into: size, time, encoding, syntax."""
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.requests import Request
+
+from twostroke.serve.api_error import ApiError
+from twostroke.serve.limits import LimitsConfig
+
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1  # beyond these no field of any route has a meaning
+
+
+async def read_body(request: Request, limits: LimitsConfig) -> bytes:
+    """The whole body, also a chunked one. Raises ApiError 408, 413 or 415; stops reading at the limit."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(f"Content-Type is {kind or 'missing'!r}: send application/json", status=415)
+    announced = request.headers.get("content-length", "0")
+    if announced.isdigit() and int(announced) > limits.max_body_bytes:
+        raise _too_large(int(announced), limits)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_timeout_s):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limits.max_body_bytes:
+                    raise _too_large(len(body), limits)
+    except TimeoutError:
+        raise ApiError(
+            f"the body was not complete after {limits.body_timeout_s:g} s: send it faster", status=408
+        ) from None
+    return bytes(body)
+
+
+def _too_large(num_bytes: int, limits: LimitsConfig) -> ApiError:
+    limit = limits.max_body_bytes
+    return ApiError(f"the body has {num_bytes} bytes or more: the limit is {limit}, shorten the prompt", status=413)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """The body as a JSON object without duplicate keys, NaN, lone surrogates or integers beyond 64 bits.
+
+    Raises ApiError that says where.
+    """
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ApiError(f"the body is not UTF-8 at byte {error.start}: encode JSON as UTF-8") from None
+    try:
+        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        if not isinstance(value, dict):
+            raise ApiError(f"the body is {kind_of(value)}: it must be a JSON object")
+        _check_values(value, place="")
+    except json.JSONDecodeError as error:
+        raise ApiError(
+            f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno} (character {error.pos})"
+        ) from None
+    except RecursionError:
+        raise ApiError("the body is nested too deeply: no field needs more than four levels") from None
+    except ValueError:
+        raise ApiError("the body has an integer of thousands of digits: no field takes one") from None
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise ApiError(f"the key {key!a} is there twice: keep one", param=ascii(key)[1:-1])
+        result[key] = value
+    return result
+
+
+def _refuse_constant(name: str) -> None:
+    raise ApiError(f"the body holds {name}: JSON has no such number")
+
+
+def _check_values(value: Any, *, place: str) -> None:
+    if isinstance(value, str):
+        _check_text(value, place=place)
+    elif isinstance(value, int):
+        if not MIN_INTEGER <= value <= MAX_INTEGER:
+            raise ApiError(f"{place} has an integer beyond 64 bits: no field takes one", param=place)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_values(item, place=f"{place}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check_text(key, place=place or "a key of the body")
+            _check_values(item, place=f"{place}.{key}" if place else key)
+
+
+def _check_text(text: str, *, place: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ApiError(
+            f"{place} has a lone surrogate at character {error.start}: it stands for no text", param=place
+        ) from None
+
+
+def kind_of(value: Any) -> str:
+    """What a person calls the type of a JSON value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    kinds: dict[type, str] = {str: "a string", int: "an integer", float: "a number", list: "an array"}
+    return kinds.get(type(value), "an object")

@@ -1,0 +1,173 @@
+"""A scripted stand-in for a loaded model, in front of which the real app runs; and the app's client."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from twostroke.core.account import Account
+from twostroke.core.event import Event, FinishEvent, KVUsage, Timing, TokenEvent, Usage
+from twostroke.core.sequence import FinishReason
+from twostroke.core.snapshot import Snapshot
+from twostroke.params import SamplingParams
+from twostroke.serve.app import create_app
+from twostroke.serve.limits import LimitsConfig
+
+MODEL = "scripted:1m"
+
+
+class ScriptedHandle:
+    def __init__(self) -> None:
+        self.is_cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        self.is_cancelled.set()
+
+
+class ScriptedModel:
+    """Says `pieces` to every prompt, one token each, from a thread of its own like an engine does.
+
+    `refuse` is raised by submit; `reason` and `error` are how an answer ends that was not cut by
+    max_tokens; `pause_s` is slept before each token; `gate` holds every answer back until it is set.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[str] = ("Hel", "lo", "!"),
+        *,
+        rest: str = "",
+        refuse: Exception | None = None,
+        reason: FinishReason = FinishReason.STOP,
+        error: str | None = None,
+        pause_s: float = 0.0,
+        name: str = MODEL,
+    ) -> None:
+        self.model_name = name
+        self.pieces = tuple(pieces)
+        self.rest = rest
+        self.refuse = refuse
+        self.reason = reason
+        self.error = error
+        self.pause_s = pause_s
+        self.prompts: list[Any] = []
+        self.params: list[SamplingParams] = []
+        self.arrivals: list[float | None] = []
+        self.handles: list[ScriptedHandle] = []
+        self.num_running = 0
+        self._lock = threading.Lock()
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            num_running=self.num_running,
+            num_waiting=0,
+            num_preemptions=0,
+            blocks_free=8 - self.num_running,
+            blocks_cached=0,
+            blocks_held=self.num_running,
+            blocks_total=8,
+            prefix_queries=0,
+            prefix_hits=0,
+        )
+
+    def submit(
+        self,
+        prompt: Any,
+        params: SamplingParams | None = None,
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        arrival_s: float | None = None,
+    ) -> ScriptedHandle:
+        if self.refuse is not None:
+            raise self.refuse
+        assert params is not None
+        assert on_event is not None
+        handle = ScriptedHandle()
+        with self._lock:
+            self.prompts.append(prompt)
+            self.params.append(params)
+            self.arrivals.append(arrival_s)
+            self.handles.append(handle)
+            self.num_running += 1
+            number = len(self.handles)
+        threading.Thread(target=self._speak, args=(f"r{number}", prompt, params, on_event, handle), daemon=True).start()
+        return handle
+
+    def _speak(
+        self,
+        request_id: str,
+        prompt: Any,
+        params: SamplingParams,
+        on_event: Callable[[Event], None],
+        handle: ScriptedHandle,
+    ) -> None:
+        num_said, reason = 0, self.reason
+        for token_id, piece in enumerate(self.pieces):
+            if num_said == params.max_tokens:
+                reason = FinishReason.LENGTH
+                break
+            if handle.is_cancelled.wait(self.pause_s):
+                reason = FinishReason.CANCELLED
+                break
+            on_event(TokenEvent(request_id, token_id, piece, self.now()))
+            num_said += 1
+        with self._lock:
+            self.num_running -= 1
+        usage = Usage(prompt_tokens=len(prompt), cached_tokens=1, completion_tokens=num_said)
+        error = self.error if reason is FinishReason.ERROR else None
+        on_event(make_finish(request_id, reason=reason, text=self.rest, usage=usage, error=error))
+
+
+def make_finish(
+    request_id: str, *, reason: FinishReason, text: str = "", usage: Usage, error: str | None = None
+) -> FinishEvent:
+    return FinishEvent(
+        request_id=request_id,
+        reason=reason,
+        text=text,
+        usage=usage,
+        timing=Timing(ttft_s=0.1, tpot_s=0.1, e2e_s=0.2, first_text_s=0.1),
+        kv=KVUsage(tokens=4, bytes=64, blocks=1, waste_ratio=0.0),
+        account=Account(request_id=request_id, sequence_id=0, arrival_s=0.0, before={}),
+        seed=1,
+        error=error,
+    )
+
+
+def make_chat(**fields: Any) -> dict[str, Any]:
+    return {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], **fields}
+
+
+def make_completion(**fields: Any) -> dict[str, Any]:
+    return {"model": MODEL, "prompt": "hi", **fields}
+
+
+@contextmanager
+def client_of(
+    model: ScriptedModel | None = None, *, limits: LimitsConfig | None = None, **options: Any
+) -> Iterator[TestClient]:
+    app = create_app(model or ScriptedModel(), limits=limits, **options)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        yield client
+
+
+def events_of(text: str) -> list[str]:
+    """The data of each event; anything else on the wire is a mistake."""
+    blocks = text.split("\n\n")
+    assert blocks[-1] == ""
+    assert all(block.startswith("data: ") and "\n" not in block for block in blocks[:-1])
+    return [block.removeprefix("data: ") for block in blocks[:-1]]
+
+
+def error_of(response: Any) -> Mapping[str, Any]:
+    """The error object, checked for its form."""
+    body = response.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    error: Mapping[str, Any] = body["error"]
+    return error

@@ -1,0 +1,257 @@
+import json
+import logging
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.serve.serve_builders import (
+    MODEL,
+    ScriptedModel,
+    client_of,
+    error_of,
+    make_chat,
+    make_completion,
+)
+from twostroke.core.sequence import FinishReason
+from twostroke.errors import CapacityError, ChatTemplateError, ParamsError, PromptError, RequestError
+from twostroke.serve.app import served_name
+from twostroke.serve.limits import LimitsConfig
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+def test_health_tells_requests_and_blocks() -> None:
+    with client_of() as client:
+        assert client.get("/health").json() == {
+            "status": "ok",
+            "requests": {"running": 0, "waiting": 0},
+            "kv_blocks": {"free": 8, "cached": 0, "held": 0, "total": 8},
+        }
+
+
+def test_models_lists_the_name_and_its_aliases() -> None:
+    with client_of(aliases=["gpt"]) as client:
+        body = client.get("/v1/models").json()
+        assert body["object"] == "list"
+        assert [entry["id"] for entry in body["data"]] == [MODEL, "gpt"]
+        assert {entry["object"] for entry in body["data"]} == {"model"}
+
+
+def test_a_chat_is_answered() -> None:
+    model = ScriptedModel()
+    with client_of(model) as client:
+        body = client.post(CHAT, json=make_chat(temperature=0.5)).json()
+    assert body["object"] == "chat.completion"
+    assert body["id"].startswith("chatcmpl-")
+    assert body["model"] == MODEL
+    assert abs(body["created"] - time.time()) < 60
+    assert body["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Hello!", "refusal": None},
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+    ]
+    assert body["usage"] == {
+        "prompt_tokens": 1,
+        "completion_tokens": 3,
+        "total_tokens": 4,
+        "prompt_tokens_details": {"cached_tokens": 1},
+    }
+    assert model.prompts == [({"role": "user", "content": "hi"},)]
+    assert model.params[0].temperature == 0.5
+    assert model.arrivals[0] is not None
+
+
+def test_a_completion_is_answered() -> None:
+    with client_of() as client:
+        body = client.post(COMPLETIONS, json=make_completion()).json()
+    assert body["object"] == "text_completion"
+    assert body["id"].startswith("cmpl-")
+    assert body["choices"] == [{"index": 0, "text": "Hello!", "logprobs": None, "finish_reason": "stop"}]
+
+
+def test_several_prompts_are_choices_in_order_and_their_usage_is_summed() -> None:
+    model = ScriptedModel()
+    with client_of(model) as client:
+        body = client.post(COMPLETIONS, json=make_completion(prompt=[[1, 2], [3]])).json()
+    assert [choice["index"] for choice in body["choices"]] == [0, 1]
+    assert model.prompts == [[1, 2], [3]]
+    assert body["usage"]["prompt_tokens"] == 3
+    assert body["usage"]["completion_tokens"] == 6
+
+
+def test_text_held_until_the_end_is_part_of_the_answer() -> None:
+    with client_of(ScriptedModel(["a", "", "b"], rest="?")) as client:
+        assert client.post(COMPLETIONS, json=make_completion()).json()["choices"][0]["text"] == "ab?"
+
+
+def test_the_token_limit_is_told_as_length() -> None:
+    with client_of() as client:
+        for name in ("max_tokens", "max_completion_tokens"):
+            body = client.post(CHAT, json=make_chat(**{name: 2})).json()
+            assert body["choices"][0]["finish_reason"] == "length"
+            assert body["usage"]["completion_tokens"] == 2
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(
+    ("refuse", "status", "param", "code"),
+    [
+        (ChatTemplateError("System role not supported"), 400, "messages", "chat_template"),
+        (PromptError("the prompt has no tokens"), 400, "messages", None),
+        (ParamsError("top_p is wrong", field="top_p"), 400, "top_p", None),
+        (CapacityError("70 + 10 = 80, the context is 64"), 400, "messages", "context_length_exceeded"),
+        (RequestError("it broke"), 500, None, None),
+    ],
+)
+def test_what_the_model_refuses_is_a_status_before_any_event(
+    refuse: Exception, status: int, param: str | None, code: str | None, is_stream: bool
+) -> None:
+    with client_of(ScriptedModel(refuse=refuse)) as client:
+        response = client.post(CHAT, json=make_chat(stream=is_stream))
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/json"
+    error = error_of(response)
+    assert error["message"] == str(refuse)
+    assert error["type"] == ("server_error" if status == 500 else "invalid_request_error")
+    assert (error["param"], error["code"]) == (param, code)
+
+
+def test_our_own_mistakes_are_a_500_that_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        client_of(ScriptedModel(refuse=RuntimeError("/home/someone/secret"))) as client,
+        caplog.at_level(logging.ERROR),
+    ):
+        response = client.post(CHAT, json=make_chat())
+    assert response.status_code == 500
+    assert "secret" not in response.text
+    assert error_of(response)["type"] == "server_error"
+    assert "secret" in caplog.text
+
+
+def test_a_refused_second_prompt_cancels_the_first() -> None:
+    class SecondRefused(ScriptedModel):
+        def submit(self, prompt: Any, *args: Any, **options: Any) -> Any:
+            if prompt == "bad":
+                raise PromptError("bad prompt")
+            return super().submit(prompt, *args, **options)
+
+    model = SecondRefused(pause_s=0.05)
+    with client_of(model) as client:
+        assert client.post(COMPLETIONS, json=make_completion(prompt=["good", "bad"])).status_code == 400
+    assert model.handles[0].is_cancelled.is_set()
+
+
+def test_a_failed_request_is_a_500_with_its_reason() -> None:
+    with client_of(ScriptedModel(reason=FinishReason.ERROR, error="a logit is nan")) as client:
+        response = client.post(CHAT, json=make_chat())
+    assert response.status_code == 500
+    assert error_of(response)["message"] == "a logit is nan"
+
+
+def test_a_cancelled_request_is_no_answer() -> None:
+    with client_of(ScriptedModel(reason=FinishReason.CANCELLED)) as client:
+        assert client.post(CHAT, json=make_chat()).status_code == 503
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("body", [b"", b"{:", b"[]", b'{"model": NaN}', b"\xff\xfe", b'{"model": "\\ud800"}'])
+def test_broken_bodies_are_a_400_and_the_server_lives(path: str, body: bytes) -> None:
+    with client_of() as client:
+        response = client.post(path, content=body, headers={"content-type": "application/json"})
+        assert response.status_code == 400
+        assert error_of(response)["message"]
+        assert client.get("/health").status_code == 200
+
+
+def test_an_unknown_field_is_a_400_that_names_it() -> None:
+    with client_of() as client:
+        response = client.post(CHAT, json=make_chat(tools=[], stream=True))
+        assert response.status_code == 400
+        assert error_of(response)["param"] == "tools"
+
+
+def test_another_model_is_a_404() -> None:
+    with client_of() as client:
+        response = client.post(CHAT, json=make_chat(model="../../etc/passwd"))
+        assert response.status_code == 404
+        assert error_of(response)["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_other_content_types_are_a_415(kind: str) -> None:
+    with client_of() as client:
+        response = client.post(CHAT, content=json.dumps(make_chat()), headers={"content-type": kind})
+        assert response.status_code == 415
+        assert "application/json" in error_of(response)["message"]
+
+
+def test_json_with_a_charset_is_fine() -> None:
+    with client_of() as client:
+        headers = {"content-type": "Application/JSON; charset=utf-8"}
+        assert client.post(CHAT, content=json.dumps(make_chat()), headers=headers).status_code == 200
+
+
+def test_bodies_beyond_the_limit_are_a_413_announced_or_chunked() -> None:
+    with client_of(limits=LimitsConfig(max_body_bytes=1000)) as client:
+        headers = {"content-type": "application/json"}
+        fits = json.dumps(make_completion(prompt="x")).ljust(1000).encode()
+        assert client.post(COMPLETIONS, content=fits, headers=headers).status_code == 200
+        assert client.post(COMPLETIONS, content=iter([fits[:500], fits[500:]]), headers=headers).status_code == 200
+        for content in (fits + b" ", iter([fits, b" "])):
+            response = client.post(COMPLETIONS, content=content, headers=headers)
+            assert response.status_code == 413
+            assert "1000" in error_of(response)["message"]
+
+
+def test_unknown_paths_and_methods_answer_in_the_same_form() -> None:
+    with client_of() as client:
+        assert error_of(client.get("/v1/nothing"))["message"].endswith("Not Found")
+        response = client.get(CHAT)
+        assert response.status_code == 405
+        assert response.headers["allow"] == "POST"
+        error_of(response)
+        assert client.get("/docs").status_code == 404
+
+
+def test_no_page_of_another_origin_may_read_answers() -> None:
+    with client_of() as client:
+        response = client.post(CHAT, json=make_chat(), headers={"origin": "https://evil.example"})
+        assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+def test_the_key_guards_everything_but_health() -> None:
+    with client_of(api_key="s3cret") as client:
+        assert client.get("/health").status_code == 200
+        for headers in ({}, {"authorization": "Bearer no"}, {"authorization": "Bearer s3cret\u00e9".encode()}):
+            response = client.post(CHAT, json=make_chat(), headers=headers)  # type: ignore[arg-type]
+            assert response.status_code == 401
+            assert error_of(response)["code"] == "invalid_api_key"
+        good = {"authorization": "Bearer s3cret"}
+        assert client.post(CHAT, json=make_chat(), headers=good).status_code == 200
+        assert client.get("/v1/models", headers=good).status_code == 200
+
+
+def test_a_path_is_served_under_its_last_part(tmp_path: Any) -> None:
+    file = tmp_path / "tiny.gguf"
+    file.touch()
+    assert served_name(str(file)) == "tiny.gguf"
+    assert served_name(str(tmp_path) + "/") == tmp_path.name
+    assert served_name("hf:org/repo:Q8_0") == "hf:org/repo:Q8_0"
+
+
+def test_requests_run_side_by_side() -> None:
+    model = ScriptedModel(["x"] * 4, pause_s=0.1)
+    with client_of(model) as client:
+        start_s = time.perf_counter()
+        threads = [threading.Thread(target=client.post, args=(CHAT,), kwargs={"json": make_chat()}) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert time.perf_counter() - start_s < 8 * 0.4 / 2
+    assert len(model.handles) == 8

@@ -138,7 +138,8 @@ class KVCache:
     def probe(self, sequence_id: int, token_ids: Seq[int]) -> PrefixHit:
         """The longest findable prefix that leaves at least the last token to compute. Changes nothing.
 
-        Full groups need the whole chain, window groups the blocks the next token can see.
+        Full groups need the whole chain, window groups the blocks the next token can see. The tokens of a
+        sequence only grow at the end (but for `trim`): keys once computed are kept.
         """
         tenure = self._tenures[sequence_id]
         limit = max(len(token_ids) - 1, 0) // self._block_size

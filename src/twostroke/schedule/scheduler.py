@@ -6,7 +6,7 @@ preempt.py only answer. Called by the engine's thread or by a simulator; reads n
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence as Seq
 from dataclasses import dataclass, field
 
 from twostroke.cache.cache import KVCache
@@ -49,6 +49,8 @@ class Scheduler:
         self._refused: int | None = None  # head of the queue that had no room; asked again when room may have grown
         self._output_ratio = FIRST_OUTPUT_RATIO
         self._num_steps = 0
+        self._publishes = config.enable_prefix_cache
+        self._held: StepPlan | None = None  # committed plan that is right for one more step
         self.num_preemptions = 0
         self.num_recomputed_tokens = 0
 
@@ -87,6 +89,7 @@ class Scheduler:
         self._cache.open(sequence.sequence_id, salt=sequence.request.salt)
         self._sequences[sequence.sequence_id] = sequence
         self._waiting.push(sequence)
+        self._held = None
 
     def abort(self, sequence_id: int, *, reason: FinishReason = FinishReason.CANCELLED) -> Sequence | None:
         """End a sequence now, in whatever state; None if it has ended already.
@@ -107,6 +110,9 @@ class Scheduler:
             return None
         draft = _Draft()
         self._secure_decodes(draft)
+        held, self._held = self._held, None
+        if held is not None and not draft.preempted:
+            return self._repeat(held, num_steps=1, copies=draft.copies)
         if self._admit(draft):
             self._secure_decodes(draft)  # who comes back from preemption may decode at once
         decodes = self._decode_rows()
@@ -130,6 +136,7 @@ class Scheduler:
         assert result.plan.step_id == self._num_steps, f"step {result.plan.step_id} is not the last, {self._num_steps}"
         tokens = {token.sequence_id: token for token in result.tokens}
         ended = []
+        self._held = result.plan if result.plan.hold > 1 else None  # an end below drops it again
         for row in result.plan.rows:
             sequence = self._sequences.get(row.sequence_id)
             if sequence is None:
@@ -153,6 +160,32 @@ class Scheduler:
                 ended.append(sequence)
         return ended
 
+    def skip(self, plan: StepPlan, token_ids: Mapping[int, Seq[int]]) -> StepPlan:
+        """Live through `plan` n times in one go, n < hold; returns the plan of the step after, to be committed.
+
+        `token_ids` brings every row its n tokens, none of which may end a sequence. Equal to n plans and
+        commits but for the ids of the blocks.
+        """
+        num_steps = len(token_ids[plan.rows[0].sequence_id])
+        assert 1 <= num_steps < plan.hold, f"{num_steps} steps to skip, the plan holds for {plan.hold}"
+        for row in plan.rows:
+            sequence, new = self._sequences[row.sequence_id], token_ids[row.sequence_id]
+            assert len(new) == num_steps, f"sequence {row.sequence_id} brings {len(new)} tokens for {num_steps} steps"
+            end = row.start_pos + num_steps
+            copies = self._cache.try_reserve(row.sequence_id, end=end + 1)
+            assert copies == (), f"sequence {row.sequence_id} does not fit at {end + 1} tokens"
+            sequence.token_ids += new
+            sequence.num_computed = end
+            self._cache.commit(row.sequence_id, sequence.token_ids, num_computed=end, publish=self._publishes)
+        return self._repeat(plan, num_steps=num_steps, copies=())
+
+    def _repeat(self, plan: StepPlan, *, num_steps: int, copies: Iterable[BlockCopy]) -> StepPlan:
+        """The same rows `num_steps` tokens further on."""
+        self._num_steps += num_steps
+        decode = Phase.DECODE
+        rows = [RowPlan(row[0], row[1] + num_steps, 1, decode, True, False) for row in plan.rows]
+        return StepPlan(self._num_steps, tuple(rows), tuple(copies), hold=plan.hold - num_steps)
+
     def _advance(self, sequence: Sequence, row: RowPlan, *, token_id: int | None) -> None:
         end = row.start_pos + row.num_tokens
         if row.is_recompute:
@@ -160,9 +193,7 @@ class Scheduler:
         sequence.num_computed = end
         if token_id is not None:
             sequence.token_ids.append(token_id)
-        self._cache.commit(
-            row.sequence_id, sequence.token_ids, num_computed=end, publish=self.config.enable_prefix_cache
-        )
+        self._cache.commit(row.sequence_id, sequence.token_ids, num_computed=end, publish=self._publishes)
 
     def _end_of(self, sequence: Sequence, token_id: int) -> FinishReason | None:
         if token_id in sequence.request.stop_token_ids:
@@ -183,7 +214,7 @@ class Scheduler:
         sequence.finish_reason = reason
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._learn_length(sequence.num_output_tokens / sequence.request.params.max_tokens)
-        self._refused = None
+        self._refused = self._held = None
 
     def _leave_running(self, sequence_id: int) -> None:
         del self._running[sequence_id]

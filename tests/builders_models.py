@@ -101,7 +101,12 @@ def make_tiny_model(tiny: TinyModel) -> Any:
 
 
 def save_tiny_model(tiny: TinyModel, folder: Path) -> Any:
-    """Save it the way models are published; returns the model itself."""
+    """Save it the way models are published, with a tokenizer of one word per id; returns the model itself."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
     model = make_tiny_model(tiny)
     model.save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({f"w{index}": index for index in range(VOCAB_SIZE)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.save(str(folder / "tokenizer.json"))
     return model

@@ -24,7 +24,7 @@ class Hyperparameters:
     """Metadata of one architecture: keys are given without its prefix ("attention.head_count")."""
 
     def __init__(self, source: ModelSource) -> None:
-        self.file: Path = source.path
+        self.file: Path = source.metadata.file
         self.architecture = source.architecture
         self.tensors: TensorTable = source.tensors
         self.metadata = source.metadata

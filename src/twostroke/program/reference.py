@@ -35,7 +35,7 @@ A8_SMALLEST = np.float32(2.0**-100)  # below it a group counts as zero: the inve
 
 
 def rmsnorm(x: FloatArray, weight: FloatArray, attrs: RmsNormAttrs) -> FloatArray:
-    runs = x.reshape(len(x), -1, attrs.group)
+    runs = x.reshape(len(x), x.shape[1] // attrs.group, attrs.group)
     mean_square = np.mean(runs * runs, axis=2, keepdims=True)
     normed: FloatArray = runs / np.sqrt(mean_square + np.float32(attrs.eps)) * weight
     return normed.reshape(x.shape)
@@ -46,7 +46,7 @@ def quantise_a8(x: FloatArray) -> FloatArray:
 
     A group below A8_SMALLEST becomes zero; one with an infinity or NaN becomes NaN.
     """
-    groups = x.reshape(len(x), -1, A8_GROUP)
+    groups = x.reshape(len(x), x.shape[1] // A8_GROUP, A8_GROUP)
     amax = np.max(np.abs(groups), axis=2, keepdims=True)
     is_zero = amax < A8_SMALLEST
     with np.errstate(invalid="ignore"):  # infinity times zero is the NaN we want

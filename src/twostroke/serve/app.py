@@ -30,6 +30,7 @@ from twostroke.serve.sse import EventStream
 logger = logging.getLogger("twostroke")
 CLIENT_LEFT = 499  # nobody reads it; the number proxies use for it
 SHUTDOWN_S = 5
+MAX_PORT = 65_535
 
 
 class Routes:
@@ -207,10 +208,12 @@ def serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= MAX_PORT:
+        raise ConfigError(f"port {port} does not exist: take one from 1 to {MAX_PORT}, or 0 for any free one")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ConfigError(f"cannot listen on {host} port {port}: {error}; choose another address or port") from None
 
 

@@ -1,0 +1,84 @@
+"""A server in a process of its own, and a client on a bare socket that may leave at any moment."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 10.0  # two cores are shared with compilers; the promise itself is two seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    process: subprocess.Popen[str]
+    address: str
+
+    def health(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.address}/health", timeout=PATIENCE_S) as response:
+            body: dict[str, Any] = json.load(response)
+        return body
+
+    def is_idle(self) -> bool:
+        body = self.health()
+        return (body["requests"], body["kv_blocks"]["held"]) == ({"running": 0, "waiting": 0}, 0)
+
+    def connect(self, path: str, fields: dict[str, Any]) -> socket.socket:
+        """Send a request and return the open connection."""
+        place = urlsplit(self.address)
+        connection = socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S)
+        body = json.dumps(fields).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        connection.sendall(head.encode() + body)
+        return connection
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Exit code and what stderr holds."""
+        self.process.send_signal(number)
+        _, problems = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, problems
+
+
+@contextmanager
+def running_server(command: Sequence[str]) -> Iterator[ServerProcess]:
+    """Start `python COMMAND` and wait for the address it prints first."""
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        address = line[line.find("http://") :].split()[0] if "http://" in line else ""
+        assert address, process.communicate()[1]
+        yield ServerProcess(process, address)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < deadline_s, "not true in time"
+        time.sleep(0.02)
+
+
+def read_until(connection: socket.socket, mark: bytes) -> bytes:
+    received = b""
+    while mark not in received:
+        more = connection.recv(65536)
+        assert more, received
+        received += more
+    return received

@@ -1,0 +1,157 @@
+"""The server as a process, with real clients; the model behind it is scripted."""
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.e2e.server_process import ServerProcess, read_until, running_server, wait_until
+from tests.serve.serve_builders import MODEL, ScriptedModel, make_chat, make_completion
+from twostroke.errors import ConfigError
+from twostroke.serve.app import serve
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+COMMAND = ["-m", "tests.serve.scripted_server"]
+ENDLESS: dict[str, Any] = {"max_tokens": 100_000}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with running_server(COMMAND) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as one:
+        yield one
+
+
+def expected(num_tokens: int) -> str:
+    return "".join(f" {number}" for number in range(num_tokens))
+
+
+def test_the_openai_client_lists_models(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [MODEL]
+
+
+def test_the_openai_client_chats_whole_and_streamed(client: openai.OpenAI) -> None:
+    asked: Any = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 5}
+    whole = client.chat.completions.create(**asked)
+    assert whole.choices[0].message.content == expected(5)
+    assert whole.choices[0].finish_reason == "length"
+    stream = client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    *chunks, last = list(stream)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == expected(5)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert all(chunk.choices[0].delta.role is None for chunk in chunks[1:])
+    assert chunks[-1].choices[0].finish_reason == "length"
+    assert last.choices == []
+    assert last.usage == whole.usage
+    assert last.usage.prompt_tokens_details.cached_tokens == 1
+
+
+def test_an_answer_can_be_sent_back_as_it_came(client: openai.OpenAI) -> None:
+    first = client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}], max_tokens=1)
+    history: Any = [{"role": "user", "content": "hi"}, first.choices[0].message, {"role": "user", "content": "go on"}]
+    again = client.chat.completions.create(model=MODEL, messages=history, max_tokens=1)
+    assert again.usage is not None
+    assert again.usage.prompt_tokens == 3
+
+
+def test_the_openai_client_completes_several_prompts(client: openai.OpenAI) -> None:
+    reply = client.completions.create(model=MODEL, prompt=["a", "b"], max_tokens=3)
+    assert [(choice.index, choice.text) for choice in reply.choices] == [(0, expected(3)), (1, expected(3))]
+    stream = client.completions.create(model=MODEL, prompt=[1, 2, 3], max_tokens=3, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in stream) == expected(3)
+
+
+def test_the_openai_client_raises_its_own_errors(client: openai.OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "hi"}]
+    with pytest.raises(openai.BadRequestError, match="logprobs") as refused:
+        client.chat.completions.create(model=MODEL, messages=messages, logprobs=True)
+    assert refused.value.param == "logprobs"
+    with pytest.raises(openai.BadRequestError, match="top_p"):
+        client.chat.completions.create(model=MODEL, messages=messages, top_p=2, stream=True)
+    with pytest.raises(openai.NotFoundError, match="gpt-4"):
+        client.chat.completions.create(model="gpt-4", messages=messages)
+
+
+def test_eight_streams_at_once_each_get_their_text(client: openai.OpenAI) -> None:
+    texts: dict[int, str] = {}
+
+    def ask(number: int) -> None:
+        stream = client.completions.create(model=MODEL, prompt="p", max_tokens=20 + number, stream=True)
+        texts[number] = "".join(chunk.choices[0].text for chunk in stream)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == {number: expected(20 + number) for number in range(8)}
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_client_that_leaves_frees_its_blocks(server: ServerProcess, path: str, is_stream: bool) -> None:
+    make = make_chat if path == CHAT else make_completion
+    connection = server.connect(path, make(stream=is_stream, **ENDLESS))
+    if is_stream:
+        read_until(connection, b" 3")
+    wait_until(lambda: server.health()["requests"]["running"] == 1)
+    connection.close()
+    wait_until(server.is_idle)
+
+
+def test_closing_only_the_sending_side_is_leaving_too(server: ServerProcess) -> None:
+    with server.connect(CHAT, make_chat(**ENDLESS)) as connection:
+        wait_until(lambda: server.health()["requests"]["running"] == 1)
+        connection.shutdown(socket.SHUT_WR)
+        wait_until(server.is_idle)
+
+
+def test_fifty_clients_may_leave_at_once(server: ServerProcess) -> None:
+    connections = [server.connect(COMPLETIONS, make_completion(stream=True, **ENDLESS)) for _ in range(50)]
+    wait_until(lambda: server.health()["requests"]["running"] == 50)
+    for connection in connections:
+        connection.close()
+    wait_until(server.is_idle)
+
+
+def test_a_client_that_leaves_in_its_own_body_is_no_error(server: ServerProcess) -> None:
+    with server.connect(CHAT, make_chat()) as connection:
+        connection.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+        )
+    wait_until(server.is_idle)
+
+
+def test_huge_headers_are_refused(server: ServerProcess) -> None:
+    place = server.address.removeprefix("http://").split(":")
+    with socket.create_connection((place[0], int(place[1])), timeout=10) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 2**17)
+        assert b"400" in read_until(connection, b"\r\n")
+    assert server.health()["status"] == "ok"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_quietly_and_its_streams_with_an_error(number: signal.Signals) -> None:
+    with running_server(COMMAND) as server, server.connect(CHAT, make_chat(stream=True, **ENDLESS)) as connection:
+        read_until(connection, b" 3")
+        code, problems = server.stop(number)
+        rest = read_until(connection, b"[DONE]")
+    assert b"the server is closing" in rest
+    assert (code, problems) == (0, "")
+
+
+def test_a_port_in_use_is_a_clear_error(server: ServerProcess) -> None:
+    port = int(server.address.rpartition(":")[2])
+    with pytest.raises(ConfigError, match=f"port {port}"):
+        serve(ScriptedModel(), port=port)
+    with pytest.raises(ConfigError, match="port 70000"):
+        serve(ScriptedModel(), port=70_000)

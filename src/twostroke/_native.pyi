@@ -22,3 +22,75 @@ def quantise_a8(
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], npt.NDArray[np.int32]]: ...
 def to_bf16(x: npt.NDArray[np.float32], isa: str) -> npt.NDArray[np.uint16]: ...
 def usable_isas() -> list[str]: ...
+
+@final
+class Pool:
+    def __init__(self, num_threads: int) -> None: ...
+    @property
+    def num_threads(self) -> int: ...
+    def pack_weight(self, tensor_type: str, data: npt.NDArray[np.uint8], rows: int, cols: int) -> Weight: ...
+    def count_shares(self, num_items: int, num_rounds: int, throwing_worker: int) -> list[int]: ...
+
+@final
+class KVStore:
+    def __init__(self, precision: str, block_size: int, groups: list[tuple[int, int, int, int]]) -> None: ...
+    def block_bytes(self, group: int) -> int: ...
+    def copy_block(self, group: int, source: int, target: int) -> None: ...
+
+@final
+class Program:
+    def __init__(
+        self,
+        pool: Pool,
+        store: KVStore,
+        isa: str,
+        limits: tuple[int, int, int, int],
+        values: list[tuple[int, int, int, int]],
+        rope_tables: list[tuple[list[float], float]],
+    ) -> None: ...
+    def add(
+        self,
+        *,
+        op: str,
+        name: str,
+        inputs: list[int],
+        outputs: list[int],
+        weights: list[Weight],
+        vectors: list[npt.NDArray[np.float32]],
+        ints: list[int],
+        floats: list[float],
+    ) -> None: ...
+    def finish(self, groups: list[tuple[int, int]]) -> None: ...
+    def step(
+        self,
+        token_ids: npt.NDArray[np.int32],
+        row_starts: npt.NDArray[np.int32],
+        row_positions: npt.NDArray[np.int32],
+        block_tables: list[npt.NDArray[np.int32]],
+        selected: npt.NDArray[np.int32],
+        logits: npt.NDArray[np.float32],
+    ) -> str: ...
+    @property
+    def memory_bytes(self) -> int: ...
+
+def row_rmsnorm(
+    isa: str,
+    x: npt.NDArray[np.float32],
+    weight: npt.NDArray[np.float32],
+    eps: float,
+    out: npt.NDArray[np.float32],
+) -> None: ...
+def row_rope(
+    isa: str,
+    x: npt.NDArray[np.float32],
+    cos: npt.NDArray[np.float32],
+    sin: npt.NDArray[np.float32],
+    pairs: bool,
+    out: npt.NDArray[np.float32],
+) -> None: ...
+def row_glu(
+    isa: str, gelu: bool, gate: npt.NDArray[np.float32], up: npt.NDArray[np.float32], out: npt.NDArray[np.float32]
+) -> None: ...
+def row_add(isa: str, a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None: ...
+def row_scale(isa: str, x: npt.NDArray[np.float32], factor: float, out: npt.NDArray[np.float32]) -> None: ...
+def row_softcap(isa: str, x: npt.NDArray[np.float32], cap: float, out: npt.NDArray[np.float32]) -> None: ...

@@ -1,6 +1,8 @@
 #include "kernels/table.h"
 
+#include "kernels/attention.h"
 #include "kernels/linear.h"
+#include "kernels/rows.h"
 
 namespace twostroke {
 
@@ -9,6 +11,8 @@ const KernelTable& avx512_kernels() {
         KernelTable filled = {};
         filled.isa = "avx512";
         avx512_fill_linear(filled);
+        avx512_fill_rows(filled);
+        avx512_fill_attention(filled);
         return filled;
     }();
     return table;

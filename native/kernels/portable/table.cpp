@@ -1,6 +1,8 @@
 #include "kernels/table.h"
 
+#include "kernels/attention.h"
 #include "kernels/linear.h"
+#include "kernels/rows.h"
 
 namespace twostroke {
 
@@ -9,6 +11,8 @@ const KernelTable& portable_kernels() {
         KernelTable filled = {};
         filled.isa = "portable";
         portable_fill_linear(filled);
+        portable_fill_rows(filled);
+        portable_fill_attention(filled);
         return filled;
     }();
     return table;

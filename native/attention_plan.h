@@ -1,0 +1,64 @@
+// How the queries of a step are cut into work for one attend: the same in all layers that share window and
+// heads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "frame.h"
+
+namespace twostroke {
+
+// Tokens [token, token + num_tokens) of one row, for every kv head; chunks [first_chunk, end_chunk).
+struct AttendEntry {
+    int32_t row;
+    int32_t token;
+    int32_t num_tokens;
+    int32_t first_pos;
+    int32_t first_chunk;
+    int32_t end_chunk;
+};
+
+class AttentionPlan {
+  public:
+    // Query rows of a tile: 96 keep scores and queries of head_dim <= 128 in half of L2.
+    static constexpr int32_t kTileRows = 96;
+    // Rows with at most so many tokens may be cut into chunks.
+    static constexpr int32_t kSplitTokens = 4;
+    // With fewer (entry, kv head) pairs per thread than this, chunks become work of their own.
+    static constexpr int32_t kPairsPerThread = 4;
+
+    AttentionPlan(const Frame& frame, int32_t num_kv_heads, int32_t heads_per_kv, int32_t window);
+
+    static int32_t tile_tokens(int32_t heads_per_kv) { return std::max(1, kTileRows / heads_per_kv); }
+    int32_t max_split_entries() const {
+        return std::max(1, frame_.num_threads * kPairsPerThread / num_kv_heads_);
+    }
+    int32_t max_chunks() const { return (frame_.limits.context_length + kChunk - 1) / kChunk + 1; }
+
+    // Reads the step in the frame. No allocation.
+    void begin_step();
+
+    // Every row is one entry: its K and V can be written by whoever attends it.
+    bool writes_inline() const { return writes_inline_; }
+    // Items are (chunk of an entry); else whole entries.
+    bool is_split() const { return is_split_; }
+    const std::vector<AttendEntry>& entries() const { return entries_; }
+    // Split: first item of each entry, and one past the last item.
+    const std::vector<int32_t>& first_items() const { return first_items_; }
+
+  private:
+    void add_row(int32_t row);
+
+    const Frame& frame_;
+    const int32_t num_kv_heads_;
+    const int32_t tile_tokens_;
+    const int32_t window_;
+    bool writes_inline_ = false;
+    bool is_split_ = false;
+    std::vector<AttendEntry> entries_;
+    std::vector<int32_t> first_items_;
+};
+
+}  // namespace twostroke

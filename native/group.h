@@ -1,0 +1,34 @@
+// A group of adjacent instrs that runs as one phase: between groups, and nowhere else, all threads meet.
+//
+// Three kinds, picked by what the group holds: attention (rope, norms and kv_write around one attend), linear
+// (row ops, one linear or logits, element-wise ops on its outputs) and rows (anything per token).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "frame.h"
+#include "pool.h"
+
+namespace twostroke {
+
+class Group {
+  public:
+    virtual ~Group() = default;
+    // Called by every worker of the pool; ends with a barrier.
+    virtual void run(Worker& worker) const = 0;
+    virtual size_t scratch_bytes() const = 0;           // per thread
+    virtual size_t shared_bytes() const { return 0; }   // for all
+    virtual size_t partial_bytes() const { return 0; }  // for all
+    virtual void begin_step() {}                        // by the caller, before the threads start
+};
+
+// Throws std::invalid_argument, naming the instr, when these do not form a group. The instrs must outlive it.
+std::unique_ptr<Group> make_group(Frame& frame, std::span<const Instr> instrs);
+
+std::unique_ptr<Group> make_row_group(Frame& frame, std::span<const Instr> instrs);
+std::unique_ptr<Group> make_linear_group(Frame& frame, std::span<const Instr> instrs);
+std::unique_ptr<Group> make_attention_group(Frame& frame, std::span<const Instr> instrs);
+
+}  // namespace twostroke

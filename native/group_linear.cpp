@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <stdexcept>
+
+#include "group.h"
+#include "prepared.h"
+#include "row_chain.h"
+
+namespace twostroke {
+namespace {
+
+// Up to so many tokens every thread prepares the input itself: cheaper than one more meeting of all threads.
+constexpr int32_t kRedundantTokens = 4;
+// Tokens swept with one pass over a thread's panels: their int8 input (K <= 2048) stays in half of L2.
+constexpr int32_t kTokenBlock = 128;
+// Pieces a thread's share is cut into, so that a late thread's rest can be taken over.
+constexpr int32_t kPiecesPerThread = 6;
+
+// [row ops] -> prepare -> one linear or logits -> [element-wise ops on its outputs, panel by panel].
+class LinearGroup : public Group {
+  public:
+    LinearGroup(Frame& frame, std::span<const Instr> instrs, size_t linear)
+        : frame_(frame),
+          linear_(instrs[linear]),
+          chain_(frame, instrs.first(linear)),
+          axis_(frame.values[linear_.outputs[0]].axis),
+          needs_(Prepared::needs_of(linear_.weights)) {
+        for (int32_t value : linear_.outputs) outputs_.push_back(add_result(value));
+        for (const Instr& instr : instrs.subspan(linear + 1)) add_epilogue(instr);
+        cut_segments();
+    }
+
+    size_t scratch_bytes() const override {
+        Carver carver(nullptr);
+        carve(carver);
+        return carver.used();
+    }
+
+    size_t shared_bytes() const override {
+        Carver carver(nullptr);
+        Prepared(needs_, frame_.limits.max_tokens, carver);
+        return carver.used();
+    }
+
+    void run(Worker& worker) const override;
+
+  private:
+    // A place for one panel of a value: a tile of the thread's scratch, or the value's own columns.
+    struct Place {
+        int32_t value;
+        int32_t tile;  // -1: in the arena or the logits
+    };
+    struct Columns {
+        float* base;
+        size_t stride;
+    };
+    struct Epilogue {
+        const Instr* instr;
+        std::vector<Place> inputs;
+        Place output;
+    };
+    // Weights whose panels of one number are computed together, as an epilogue joins them.
+    struct Segment {
+        int32_t first_weight;
+        int32_t num_weights;
+        int32_t first_panel;
+        int32_t num_panels;
+    };
+    struct Scratch {
+        float* chain;
+        float* tiles;
+        void* kernel;
+        Prepared own;
+    };
+
+    Scratch carve(Carver& carver) const {
+        float* chain = carver.take<float>(chain_.scratch_floats());
+        float* tiles = carver.take<float>(static_cast<size_t>(num_tiles_) * kTokenBlock * kPanelRows);
+        void* kernel = carver.take<uint8_t>(kLinearScratchBytes);
+        return {chain, tiles, kernel, Prepared(needs_, kRedundantTokens, carver)};
+    }
+
+    Place add_result(int32_t value) {
+        const bool is_local = frame_.values[value].offset == kLocal;
+        results_.push_back({value, is_local ? num_tiles_++ : -1});
+        return results_.back();
+    }
+
+    Place find(int32_t value) const {
+        for (const Place& place : results_)
+            if (place.value == value) return place;
+        return {value, -1};
+    }
+
+    void add_epilogue(const Instr& instr) {
+        if (instr.op != Op::add && instr.op != Op::glu && instr.op != Op::scale && instr.op != Op::softcap)
+            throw std::invalid_argument(instr.name + ": " + op_name(instr.op) +
+                                        " cannot follow a linear in its group");
+        Epilogue epilogue{&instr, {}, {}};
+        for (int32_t value : instr.inputs) {
+            if (chain_.produces(value) ||
+                frame_.values[value].width != frame_.values[linear_.outputs[0]].width)
+                throw std::invalid_argument(instr.name + ": its inputs do not match the linear's outputs");
+            epilogue.inputs.push_back(find(value));
+        }
+        epilogue.output = add_result(instr.outputs[0]);
+        epilogues_.push_back(std::move(epilogue));
+    }
+
+    void cut_segments() {
+        const auto count = static_cast<int32_t>(linear_.weights.size());
+        for (int32_t i = 0; i < count;) {
+            int32_t joined = 1;
+            while (!epilogues_.empty() && i + joined < count) ++joined;
+            if (joined > 1)
+                for (const Weight* weight : linear_.weights)
+                    if (weight->rows != linear_.weights[0]->rows)
+                        throw std::invalid_argument(linear_.name + ": joined weights must have equal rows");
+            segments_.push_back({i, joined, num_panels_, linear_.weights[i]->num_panels});
+            num_panels_ += linear_.weights[i]->num_panels;
+            i += joined;
+        }
+    }
+
+    void prepare_row(const Prepared& prepared, int32_t index, bool publish, float* scratch) const {
+        chain_.run(index, publish, scratch);
+        prepared.fill(frame_.kernels, chain_.find(linear_.inputs[0], index, publish, scratch), index);
+    }
+
+    Columns columns(Place place, int32_t first_token, int32_t column, float* tiles) const {
+        if (place.tile >= 0)
+            return {tiles + static_cast<size_t>(place.tile) * kTokenBlock * kPanelRows, kPanelRows};
+        return {frame_.place(place.value, first_token) + column,
+                static_cast<size_t>(frame_.values[place.value].stride)};
+    }
+
+    void run_panel(int32_t panel, int32_t first_token, int32_t num_tokens, const Activations& in,
+                   const Scratch& scratch) const;
+    void run_epilogue(const Epilogue& epilogue, int32_t first_token, int32_t num_tokens, int32_t column,
+                      int32_t width, float* tiles) const;
+
+    const Frame& frame_;
+    const Instr& linear_;
+    const RowChain chain_;
+    const Axis axis_;
+    const Prepared::Needs needs_;
+    std::vector<Place> results_;
+    std::vector<Place> outputs_;  // per weight
+    std::vector<Epilogue> epilogues_;
+    std::vector<Segment> segments_;
+    int32_t num_tiles_ = 0;
+    int32_t num_panels_ = 0;
+};
+
+void LinearGroup::run(Worker& worker) const {
+    const int32_t num_tokens = frame_.count(axis_);
+    if (num_tokens == 0) return;
+    Carver own(frame_.scratch[worker.index()].as<uint8_t>());
+    const Scratch scratch = carve(own);
+    Carver common(frame_.shared.as<uint8_t>());
+    const bool is_redundant = num_tokens <= kRedundantTokens;
+    const Prepared prepared = is_redundant ? scratch.own : Prepared(needs_, frame_.limits.max_tokens, common);
+    if (is_redundant) {
+        for (int32_t index = 0; index < num_tokens; ++index)
+            prepare_row(prepared, index, worker.index() == 0, scratch.chain);
+    } else {
+        worker.for_each(num_tokens,
+                        [&](int32_t index) { prepare_row(prepared, index, true, scratch.chain); });
+        worker.barrier();
+    }
+
+    const int32_t piece = std::max(1, num_panels_ / (worker.count() * kPiecesPerThread));
+    const int32_t num_pieces = (num_panels_ + piece - 1) / piece;
+    const int32_t num_blocks = (num_tokens + kTokenBlock - 1) / kTokenBlock;
+    worker.for_each(num_pieces, num_blocks, [&](int32_t index, int32_t block) {
+        const int32_t first = block * kTokenBlock;
+        const int32_t count = std::min(kTokenBlock, num_tokens - first);
+        const Activations in = prepared.from(first);
+        for (int32_t panel = index * piece; panel < std::min(num_panels_, (index + 1) * piece); ++panel)
+            run_panel(panel, first, count, in, scratch);
+    });
+    worker.barrier();
+}
+
+void LinearGroup::run_panel(int32_t panel, int32_t first_token, int32_t num_tokens, const Activations& in,
+                            const Scratch& scratch) const {
+    size_t index = 0;
+    while (panel >= segments_[index].first_panel + segments_[index].num_panels) ++index;
+    const Segment& segment = segments_[index];
+    const int32_t local_panel = panel - segment.first_panel;
+    const int32_t column = local_panel * kPanelRows;
+    const int32_t width = std::min(kPanelRows, linear_.weights[segment.first_weight]->rows - column);
+    for (int32_t i = segment.first_weight; i < segment.first_weight + segment.num_weights; ++i) {
+        const Weight& weight = *linear_.weights[i];
+        const Columns out = columns(outputs_[i], first_token, column, scratch.tiles);
+        frame_.kernels.linear[static_cast<int32_t>(weight.type)](weight.panel(local_panel), weight.cols, in,
+                                                                 num_tokens, out.base, out.stride, width,
+                                                                 scratch.kernel);
+        if (linear_.vectors.empty() || linear_.vectors[i].empty()) continue;
+        for (int32_t t = 0; t < num_tokens; ++t) {
+            float* row = out.base + t * out.stride;
+            frame_.kernels.rows->add(row, linear_.vectors[i].data() + column, width, row);
+        }
+    }
+    for (const Epilogue& epilogue : epilogues_)
+        run_epilogue(epilogue, first_token, num_tokens, column, width, scratch.tiles);
+}
+
+void LinearGroup::run_epilogue(const Epilogue& epilogue, int32_t first_token, int32_t num_tokens,
+                               int32_t column, int32_t width, float* tiles) const {
+    const Instr& instr = *epilogue.instr;
+    const RowKernels& rows = *frame_.kernels.rows;
+    const Columns a = columns(epilogue.inputs.front(), first_token, column, tiles);
+    const Columns b = columns(epilogue.inputs.back(), first_token, column, tiles);
+    const Columns out = columns(epilogue.output, first_token, column, tiles);
+    for (int32_t t = 0; t < num_tokens; ++t) {
+        const float* x = a.base + t * a.stride;
+        const float* y = b.base + t * b.stride;
+        float* to = out.base + t * out.stride;
+        if (instr.op == Op::add) rows.add(x, y, width, to);
+        if (instr.op == Op::glu) rows.glu(instr.activation, x, y, width, to);
+        if (instr.op == Op::scale) rows.scale(x, width, instr.factor, to);
+        if (instr.op == Op::softcap) rows.softcap(x, width, instr.cap, to);
+    }
+}
+
+}  // namespace
+
+std::unique_ptr<Group> make_linear_group(Frame& frame, std::span<const Instr> instrs) {
+    size_t linear = 0;
+    while (RowChain::accepts(instrs[linear].op)) {
+        if (instrs[linear].op == Op::kv_write)
+            throw std::invalid_argument(instrs[linear].name +
+                                        ": kv_write cannot precede a linear in its group");
+        ++linear;
+    }
+    return std::make_unique<LinearGroup>(frame, instrs, linear);
+}
+
+}  // namespace twostroke

@@ -1,0 +1,87 @@
+// Attention over the paged KV store, and the layout both of them share.
+//
+// Physical unit: 16 tokens of one layer and kv head, K then V, each 16 * head_dim elements:
+//
+//   bf16       K [d/2][16 tokens][2]   V [8 token pairs][d][2]
+//   f32, f16   K [d][16 tokens]        V [16 tokens][d]
+//
+// Per query row the keys are cut at absolute multiples of kChunk. A chunk gives a partial: maximum score,
+// sum of P = exp(score - maximum) as rounded, and sum of P * V from zero in key order. Partials are folded
+// left to right. Only visible keys enter, so the bits of a row depend on nothing computed beside it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "table.h"
+
+namespace twostroke {
+
+enum class KVPrecision : int32_t { f32, f16, bf16 };
+
+inline constexpr int32_t kUnitTokens = 16;
+inline constexpr int32_t kChunk = 256;
+inline constexpr int32_t kChunkUnits = kChunk / kUnitTokens;
+
+inline size_t kv_unit_bytes(KVPrecision precision, int32_t head_dim) {
+    const size_t element = precision == KVPrecision::f32 ? 4 : 2;
+    return 2 * element * kUnitTokens * static_cast<size_t>(head_dim);
+}
+
+// Floats from one row of a partial's output to the next: whole vectors.
+inline int32_t partial_stride(int32_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
+// The queries of consecutive tokens of one sequence, for the heads that share a kv head: row = token * heads
+// + head.
+struct QueryTile {
+    const void* q;  // [rows][head_dim], packed by pack_query
+    int32_t num_tokens;
+    int32_t heads;
+    int32_t head_dim;
+    int32_t first_pos;  // position of the first token
+    int32_t window;     // a query at p sees (p - window, p]
+    float scale;
+    float softcap;  // 0: none
+
+    int32_t num_rows() const { return num_tokens * heads; }
+};
+
+// A partial per row. A row that saw no key has sum 0 and max -inf.
+struct Partial {
+    float* max;  // [rows]
+    float* sum;  // [rows]
+    float* out;  // [rows][partial_stride(head_dim)], 64-aligned
+};
+
+struct AttentionKernels {
+    // The K and V of one token and head into slot [0, 16) of a unit.
+    void (*write_kv)(KVPrecision precision, const float* k, const float* v, int32_t head_dim, int32_t slot,
+                     uint8_t* unit);
+    // Query elements in the precision their products are computed in.
+    void (*pack_query)(KVPrecision precision, const float* q, int32_t n, void* out);
+    // The partial of keys [chunk_pos, chunk_pos + kChunk). units[i] holds keys from chunk_pos + 16 * i; null
+    // where no query sees any. Scratch: attend_scratch_bytes(rows), 64-aligned.
+    void (*attend_chunk)(KVPrecision precision, const QueryTile& tile, int32_t chunk_pos,
+                         const uint8_t* const* units, void* scratch, const Partial& partial);
+    // total = total then chunk, for every row.
+    void (*fold)(const Partial& total, const Partial& chunk, int32_t num_rows, int32_t head_dim);
+    // out = the row's sum of P * V over its sum of P.
+    void (*finish)(const Partial& total, int32_t row, int32_t head_dim, float* out);
+};
+
+inline size_t attend_scratch_bytes(int32_t num_rows) {
+    return static_cast<size_t>(num_rows) * kChunk * (sizeof(float) + sizeof(uint16_t));
+}
+
+// The keys of a chunk one query sees: [begin, end) relative to the chunk; begin >= end: none.
+struct Visible {
+    int32_t begin;
+    int32_t end;
+};
+
+void portable_fill_attention(KernelTable& table);
+#if TWOSTROKE_X86_64
+void avx512_fill_attention(KernelTable& table);
+#endif
+
+}  // namespace twostroke

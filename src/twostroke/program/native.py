@@ -1,0 +1,232 @@
+"""The native reader: packs a program's weights, hands its instrs over once and runs each step in one call.
+
+The engine creates it through `llm.py`; it owns threads, KV bytes and packed weights until `close`. Token
+and block ids are checked by the native side before anything is written.
+"""
+
+import mmap
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from twostroke import _native
+from twostroke.errors import KernelError
+from twostroke.program.fuse import Groups, fuse, verify_groups
+from twostroke.program.memory import plan_memory
+from twostroke.program.op import (
+    Activation,
+    AttendAttrs,
+    Attrs,
+    GluAttrs,
+    KVWriteAttrs,
+    LinearAttrs,
+    NoAttrs,
+    RmsNormAttrs,
+    RopeAttrs,
+    RopeStyle,
+    ScaleAttrs,
+    SoftcapAttrs,
+)
+from twostroke.program.program import Axis, BoundStep, Instr, Program
+from twostroke.program.quant import FloatArray, StoredTensor, dequantise
+from twostroke.program.reader import KVSpec
+
+
+class NativeReader:
+    """Runs a program on all threads with the kernels of one ISA. Implements `Reader`."""
+
+    def __init__(
+        self,
+        program: Program,
+        tensors: Mapping[str, StoredTensor],
+        *,
+        kv: KVSpec,
+        threads: int,
+        max_tokens: int,
+        max_rows: int,
+        isa: str | None = None,
+        groups: Groups | None = None,
+    ) -> None:
+        """`isa` None takes the fastest this machine can run; `groups` None fuses what can be fused."""
+        self.isa = _choose_isa(isa)
+        self._program = program
+        self._logits = np.empty((1, program.vocab_size), np.float32)
+        groups = fuse(program) if groups is None else groups
+        verify_groups(program, groups)
+        try:
+            self._pool = _native.Pool(threads)
+            self._store = _make_store(program, kv)
+            self._bound = self._bind(tensors, groups, limits=(max_tokens, max_rows))
+        except (ValueError, MemoryError) as error:
+            raise KernelError(f"the program cannot run here: {error}") from error
+
+    def run(self, step: BoundStep) -> FloatArray:
+        """Logits [num_selected, vocab], overwritten by the next run."""
+        num_selected = len(step.selected)
+        if num_selected > len(self._logits):
+            self._logits = np.empty((num_selected, self._program.vocab_size), np.float32)
+        try:
+            problem = self._bound.step(
+                step.token_ids,
+                step.row_starts,
+                step.row_positions,
+                list(step.block_tables),
+                step.selected,
+                self._logits,
+            )
+        except (RuntimeError, TypeError) as error:
+            raise KernelError(f"step did not run: {error}") from error
+        if problem:
+            raise KernelError(problem)
+        return self._logits[:num_selected]
+
+    def copy_block(self, group: int, source: int, target: int) -> None:
+        """Bytes of block `source` of every layer of a KV group go to block `target`."""
+        try:
+            self._store.copy_block(group, source, target)
+        except IndexError as error:
+            raise KernelError(f"copy of a KV block: {error}") from error
+
+    @property
+    def kv_bytes_per_block(self) -> tuple[int, ...]:
+        """Bytes of one block over all layers, per KV group."""
+        return tuple(self._store.block_bytes(group) for group in range(len(self._program.kv_groups)))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of working memory: values, scratch, rope tables; weights and KV not included."""
+        return self._bound.memory_bytes
+
+    def close(self) -> None:
+        """Frees weights, KV and threads."""
+        del self._bound, self._store, self._pool
+
+    def _bind(self, tensors: Mapping[str, StoredTensor], groups: Groups, *, limits: tuple[int, int]) -> _native.Program:
+        program = self._program
+        memory = plan_memory(program, groups)
+        bound = _native.Program(
+            self._pool,
+            self._store,
+            self.isa,
+            (*limits, program.context_length, program.vocab_size),
+            [
+                (value.width, int(value.axis is Axis.SELECTED), offset, stride)
+                for value, offset, stride in zip(program.values, memory.offsets, memory.strides, strict=True)
+            ],
+            [(list(table.inv_freq), table.magnitude) for table in program.rope_tables],
+        )
+        weights = _Weights(self._pool, program, tensors)
+        for instr in program.instrs:
+            _add(bound, instr, weights)
+        bound.finish(list(groups))
+        return bound
+
+
+class _Weights:
+    """Matrices packed once each, however often they are used, and vectors as float32."""
+
+    def __init__(self, pool: _native.Pool, program: Program, tensors: Mapping[str, StoredTensor]) -> None:
+        self._pool = pool
+        self._program = program
+        self._tensors = tensors
+        self._packed: dict[str, _native.Weight] = {}
+
+    def matrix(self, name: str) -> _native.Weight:
+        if name not in self._packed:
+            tensor = self._tensor(name)
+            rows, cols = tensor.shape
+            self._packed[name] = self._pool.pack_weight(tensor.tensor_type, tensor.data, rows, cols)
+            release_pages(tensor.data)
+        return self._packed[name]
+
+    def vector(self, name: str) -> FloatArray:
+        tensor = self._tensor(name)
+        return np.ascontiguousarray(dequantise(tensor.tensor_type, tensor.data, tensor.shape), np.float32)
+
+    def _tensor(self, name: str) -> StoredTensor:
+        tensor, spec = self._tensors[name], self._program.weights[name]
+        if tuple(tensor.shape) != spec.shape:
+            raise KernelError(f"{name} has shape {list(tensor.shape)}, the program says {list(spec.shape)}")
+        return tensor
+
+
+def release_pages(data: npt.NDArray[np.uint8]) -> None:
+    """Tells the system that a mapped file's pages are not needed now; they stay in its cache. Else does nothing."""
+    root: object = data
+    while isinstance(root, np.ndarray):
+        root = root.base
+    if isinstance(root, memoryview):
+        root = root.obj
+    if not isinstance(root, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    start = data.ctypes.data - np.frombuffer(root, np.uint8, count=1).ctypes.data
+    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    last = (start + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if last > first:
+        root.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def _choose_isa(isa: str | None) -> str:
+    usable = _native.usable_isas()
+    if isa is None:
+        return usable[0]
+    if isa not in usable:
+        raise KernelError(f"ISA {isa!r} cannot run on this machine; it has {', '.join(usable)}")
+    return isa
+
+
+def _make_store(program: Program, kv: KVSpec) -> _native.KVStore:
+    if len(kv.num_blocks) != len(program.kv_groups):
+        raise KernelError(f"{len(kv.num_blocks)} block counts for {len(program.kv_groups)} KV groups")
+    groups = [
+        (len(group.layers), group.num_kv_heads, group.head_dim, num_blocks)
+        for group, num_blocks in zip(program.kv_groups, kv.num_blocks, strict=True)
+    ]
+    return _native.KVStore(kv.precision, kv.block_size, groups)
+
+
+def _add(bound: _native.Program, instr: Instr, weights: _Weights) -> None:
+    ints, floats = _numbers(instr.attrs)
+    matrices: list[_native.Weight] = []
+    vectors: list[FloatArray] = []
+    if isinstance(instr.attrs, RmsNormAttrs):
+        vectors = [weights.vector(instr.weights[0])]
+    else:
+        matrices = [weights.matrix(name) for name in instr.weights]
+    if isinstance(instr.attrs, LinearAttrs):
+        empty = np.empty(0, np.float32)
+        vectors = [empty if name is None else weights.vector(name) for name in instr.attrs.biases]
+    bound.add(
+        op=instr.op.value,
+        name=instr.name,
+        inputs=list(instr.inputs),
+        outputs=list(instr.outputs),
+        weights=matrices,
+        vectors=vectors,
+        ints=ints,
+        floats=floats,
+    )
+
+
+def _numbers(attrs: Attrs) -> tuple[list[int], list[float]]:
+    """Attributes in the order of `enum Op` in native/instr.h."""
+    match attrs:
+        case NoAttrs() | LinearAttrs():
+            return [], []
+        case RmsNormAttrs():
+            return [attrs.group], [attrs.eps]
+        case RopeAttrs():
+            style = list(RopeStyle).index(attrs.style)
+            return [attrs.num_heads, attrs.head_dim, attrs.rotary_dim, style, attrs.table], []
+        case KVWriteAttrs():
+            return [attrs.group, attrs.layer, attrs.num_kv_heads, attrs.head_dim], []
+        case AttendAttrs():
+            heads = [attrs.num_heads, attrs.num_kv_heads, attrs.head_dim]
+            return [attrs.group, attrs.layer, *heads, attrs.window or 0], [attrs.scale, attrs.softcap or 0.0]
+        case GluAttrs():
+            return [list(Activation).index(attrs.activation)], []
+        case ScaleAttrs():
+            return [], [attrs.factor]
+        case SoftcapAttrs():
+            return [], [attrs.cap]

@@ -5,7 +5,6 @@ Two vocabularies exist in practice: "gpt2" (byte-level BPE with merge rules and 
 """
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from twostroke.text.special_tokens import SpecialTokens, end_literals, find_end_
 from twostroke.text.spelling import SpaceRule
 from twostroke.text.tokenizer import Tokenizer
 from twostroke.text.tokenizer_cache import CacheEntry, cached_entry
-from twostroke.text.vocabulary import SPACE_PIECE, PieceStyle, TokenKind, Vocabulary
+from twostroke.text.vocabulary import BYTE_PIECE, SPACE_PIECE, PieceStyle, TokenKind, Vocabulary
 
 _PREFIX = "tokenizer.ggml."
 _STYLES = {
@@ -31,7 +30,6 @@ _STYLES = {
     "llama": PieceStyle.SENTENCEPIECE,
     "gemma": PieceStyle.SENTENCEPIECE,
 }
-_BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _ID_KEYS = ("bos", "eos", "eot", "eom", "unknown", "padding")
 
 
@@ -207,7 +205,7 @@ class _Fields:
         mergeable = {
             text: token_id
             for text, token_id in _lowest_ids(vocabulary.tokens).items()
-            if kinds[token_id] == TokenKind.NORMAL and text and not _BYTE_PIECE.fullmatch(text)
+            if kinds[token_id] == TokenKind.NORMAL and text and not BYTE_PIECE.fullmatch(text)
         }
         return pairs_from_scores(np.asarray(scores, dtype=np.float32), id_of=mergeable)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from twostroke.text.byte_alphabet import bytes_of
 
 SPACE_PIECE = "▁"  # how SentencePiece writes a space
-_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenKind(IntEnum):
@@ -63,7 +63,9 @@ class Vocabulary:
         return text
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes this token adds to the output."""
+        """The bytes this token adds to the output; none for an id of a padded embedding beyond the tokens."""
+        if token_id >= len(self.tokens):
+            return b""
         known = self._bytes[token_id]
         if known is None:
             known = self._bytes[token_id] = self._compute_bytes(token_id)
@@ -75,7 +77,7 @@ class Vocabulary:
         piece = self.tokens[token_id]
         if self.style is PieceStyle.BYTE_LEVEL:
             return bytes_of(piece)
-        byte = _BYTE_PIECE.fullmatch(piece)
+        byte = BYTE_PIECE.fullmatch(piece)
         if byte:
             return bytes([int(byte[1], 16)])
         return piece.replace(SPACE_PIECE, " ").encode("utf-8", "replace")

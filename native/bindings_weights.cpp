@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,7 @@ namespace {
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Output = nb::ndarray<float, nb::ndim<2>, nb::device::cpu>;
 
 // A new array of the given shape that owns its memory.
 template <class Element>
@@ -29,6 +32,23 @@ nb::ndarray<nb::numpy, Element> make_array(std::initializer_list<size_t> shape, 
     return nb::ndarray<nb::numpy, Element>(*data, shape, owner);
 }
 
+TensorType type_of(const std::string& name) {
+    TensorType type;
+    if (!tensor_type_from_name(name.c_str(), &type))
+        throw nb::value_error(("unknown tensor type " + name).c_str());
+    return type;
+}
+
+// Array `index` of a tuple: [tokens][cols], contiguous.
+template <class Element>
+const Element* operand(const nb::tuple& arrays, size_t index, size_t tokens, size_t cols) {
+    using Array = nb::ndarray<const Element, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+    const Array array = nb::cast<Array>(arrays[index]);
+    if (array.shape(0) != tokens || array.shape(1) != cols)
+        throw nb::value_error("an operand has the wrong shape");
+    return array.data();
+}
+
 const KernelTable& kernels_of(const std::string& isa) {
     const KernelTable* kernels = find_kernels(isa);
     if (!kernels) throw nb::value_error(("this machine has no kernels for ISA '" + isa + "'").c_str());
@@ -36,9 +56,7 @@ const KernelTable& kernels_of(const std::string& isa) {
 }
 
 Weight* pack_weight(const std::string& type_name, Bytes data, int32_t rows, int32_t cols) {
-    TensorType type;
-    if (!tensor_type_from_name(type_name.c_str(), &type))
-        throw nb::value_error(("unknown tensor type " + type_name).c_str());
+    const TensorType type = type_of(type_name);
     if (rows < 0 || cols < 0 || cols % block_elements(type) != 0) {
         throw nb::value_error((type_name + " needs rows of a multiple of " +
                                std::to_string(block_elements(type)) + " elements, got " +
@@ -129,6 +147,48 @@ nb::ndarray<nb::numpy, float> linear(const Weight& weight, Matrix x, const std::
     return array;
 }
 
+nb::ndarray<nb::numpy, uint8_t> packed_panel(const Weight& weight, int32_t panel) {
+    if (panel < 0 || panel >= weight.num_panels) throw nb::index_error("panel is outside the weight");
+    uint8_t* out;
+    auto array = make_array<uint8_t>({weight.panel_bytes}, &out);
+    std::copy_n(weight.panel(panel), weight.panel_bytes, out);
+    return array;
+}
+
+// One panel on memory the caller chose, so that a test can put forbidden pages around every operand.
+void linear_panel(const std::string& type_name, Bytes panel, int32_t cols, nb::tuple input, Output out,
+                  int32_t num_rows, const std::string& isa) {
+    const TensorType type = type_of(type_name);
+    if (panel.size() != panel_bytes(type, cols) || reinterpret_cast<uintptr_t>(panel.data()) % 64 != 0) {
+        throw nb::value_error("the panel must be packed and 64-byte aligned");
+    }
+    if (num_rows > kPanelRows || static_cast<size_t>(num_rows) > out.shape(1))
+        throw nb::value_error("too many rows");
+    Activations activations;
+    const size_t K = cols;
+    switch (arithmetic_of(type)) {
+        case Arithmetic::fp32:
+            activations.f32 = operand<float>(input, 0, out.shape(0), K);
+            activations.f32_stride = K;
+            break;
+        case Arithmetic::bf16:
+            activations.bf16 = operand<uint16_t>(input, 0, out.shape(0), K + K % 2);
+            activations.bf16_stride = K + K % 2;
+            break;
+        case Arithmetic::int8:
+            activations.a8 = operand<int8_t>(input, 0, out.shape(0), K);
+            activations.a8_stride = K;
+            activations.a8_scale = operand<float>(input, 1, out.shape(0), K / kBlock);
+            activations.a8_sum = operand<int32_t>(input, 2, out.shape(0), K / kBlock);
+            activations.a8_block_stride = K / kBlock;
+            break;
+    }
+    const auto scratch = std::make_unique<Scratch>();
+    kernels_of(isa).linear[static_cast<int32_t>(type)](panel.data(), cols, activations,
+                                                       static_cast<int32_t>(out.shape(0)), out.data(),
+                                                       out.stride(0), num_rows, scratch->bytes);
+}
+
 nb::tuple quantise_a8(Vector x, const std::string& isa) {
     const KernelTable& kernels = kernels_of(isa);
     const size_t K = x.size();
@@ -164,11 +224,15 @@ void bind_weights(nb::module_& m) {
         .def_prop_ro("rows", [](const Weight& weight) { return weight.rows; })
         .def_prop_ro("cols", [](const Weight& weight) { return weight.cols; })
         .def_prop_ro("num_bytes", &Weight::num_bytes)
+        .def("packed_panel", &packed_panel, nb::arg("panel"))
         .def("unpack_row", &unpack_weight_row, nb::arg("row"));
     m.def("pack_weight", &pack_weight, nb::arg("tensor_type"), nb::arg("data"), nb::arg("rows"),
           nb::arg("cols"));
     m.def("linear", &linear, nb::arg("weight"), nb::arg("x"), nb::arg("isa"),
           "x [tokens, cols] -> [tokens, rows]");
+    m.def("linear_panel", &linear_panel, nb::arg("tensor_type"), nb::arg("panel"), nb::arg("cols"),
+          nb::arg("input"), nb::arg("out"), nb::arg("num_rows"), nb::arg("isa"),
+          "One panel into out; input is (f32,), (bf16,) or (a8, scale, sum)");
     m.def("quantise_a8", &quantise_a8, nb::arg("x"), nb::arg("isa"),
           "x [K] -> (q [K], scale [K/32], sum [K/32])");
     m.def("to_bf16", &to_bf16, nb::arg("x"), nb::arg("isa"), "float32 [n] -> the bits of bf16 [n]");

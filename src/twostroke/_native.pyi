@@ -1,6 +1,6 @@
 """Types of the native extension; the definitions are in native/bindings_*.cpp."""
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,20 @@ class Weight:
     def cols(self) -> int: ...
     @property
     def num_bytes(self) -> int: ...
+    def packed_panel(self, panel: int) -> npt.NDArray[np.uint8]: ...
     def unpack_row(self, row: int) -> npt.NDArray[np.float32]: ...
 
 def pack_weight(tensor_type: str, data: npt.NDArray[np.uint8], rows: int, cols: int) -> Weight: ...
 def linear(weight: Weight, x: npt.NDArray[np.float32], isa: str) -> npt.NDArray[np.float32]: ...
+def linear_panel(
+    tensor_type: str,
+    panel: npt.NDArray[np.uint8],
+    cols: int,
+    input: tuple[npt.NDArray[Any], ...],
+    out: npt.NDArray[np.float32],
+    num_rows: int,
+    isa: str,
+) -> None: ...
 def quantise_a8(
     x: npt.NDArray[np.float32], isa: str
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], npt.NDArray[np.int32]]: ...

@@ -50,7 +50,7 @@ def test_a_zero_block_has_scale_zero_and_leaves_its_neighbour_alone(isa: str) ->
     x = np.zeros(64, np.float32)
     x[40] = -3
     q, scale, total = _native.quantise_a8(x, isa)
-    np.testing.assert_array_equal(scale, np.float32([0, 3 / np.float32(127)]))
+    np.testing.assert_array_equal(scale, np.array([0, 3 / 127], np.float32))
     assert q[40] == -127
     assert list(total) == [0, -127]
 

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import sys
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ TYPES = list(TENSOR_TYPES)
 PAGE = mmap.PAGESIZE
 CANARY = np.float32(-12345.0)
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 
 
 class GuardedMemory:

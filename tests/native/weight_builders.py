@@ -9,7 +9,8 @@ from twostroke.program.quant import TENSOR_TYPES, Arithmetic, dequantise
 ISAS = _native.usable_isas()
 INT8_TYPES = [name for name, row in TENSOR_TYPES.items() if row.arithmetic is Arithmetic.INT8]
 
-Array = npt.NDArray[np.generic]
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 
 # Byte offsets of the float16 fields of one block.
 HALF_FIELDS = {
@@ -55,7 +56,7 @@ def make_weight(
     return _native.pack_weight(tensor_type, data, rows, cols), dequantise(tensor_type, data, (rows, cols))
 
 
-def make_input(tokens: int, cols: int, *, seed: int = 0) -> npt.NDArray[np.float32]:
+def make_input(tokens: int, cols: int, *, seed: int = 0) -> Floats:
     """Activations with the outliers real ones have."""
     rng = np.random.default_rng([seed, tokens, cols, 1])
     x = rng.standard_normal((tokens, cols)).astype(np.float32)
@@ -63,27 +64,28 @@ def make_input(tokens: int, cols: int, *, seed: int = 0) -> npt.NDArray[np.float
     return x
 
 
-def round_to_bf16(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def round_to_bf16(x: Floats) -> Floats:
     """Round to nearest, ties to even; finite numbers only."""
     bits = x.view(np.uint32).astype(np.uint64)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
     return rounded.astype(np.uint32).view(np.float32)
 
 
-def quantise_a8(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+def quantise_a8(x: Floats) -> Doubles:
     """x as int8 per 32 sees it: whole numbers times amax / 127, in float64."""
     blocks = x.reshape(*x.shape[:-1], -1, 32)
     amax = np.abs(blocks).max(axis=-1, keepdims=True)
     with np.errstate(divide="ignore"):
         inverse = np.where(amax > 0, np.float32(127) / amax, np.float32(0))
     q = np.rint(blocks * inverse)
-    return (q.astype(np.float64) * (amax / np.float32(127)).astype(np.float64)).reshape(x.shape)
+    values: Doubles = q.astype(np.float64) * (amax / np.float32(127)).astype(np.float64)
+    return values.reshape(x.shape)
 
 
-def linear_twin(tensor_type: str, w: npt.NDArray[np.float32], x: npt.NDArray[np.float32]) -> tuple[Array, Array]:
+def linear_twin(tensor_type: str, w: Floats, x: Floats) -> tuple[Doubles, Doubles]:
     """(x @ w.T in float64 on the operands the arithmetic sees, sum of the magnitudes of its terms)."""
     arithmetic = TENSOR_TYPES[tensor_type].arithmetic
-    a: npt.NDArray[np.float64]
+    a: Doubles
     if arithmetic is Arithmetic.INT8:
         a = quantise_a8(x)
     elif arithmetic is Arithmetic.BF16:

@@ -78,8 +78,8 @@ def test_lanes_with_their_own_keys_equal_the_integer_twin(facts: list[list[int]]
     assert output.T.tolist() == [philox32_by_integers(fact[:4], fact[4:]) for fact in facts]
 
 
-@pytest.mark.parametrize("num_counters", [1, 4095, 4096, 4097, 9000])
-def test_long_runs_are_cut_into_passes_without_a_seam(num_counters: int) -> None:
+@pytest.mark.parametrize("num_counters", [1, 7, 9000])
+def test_one_key_for_all_equals_a_key_for_each(num_counters: int) -> None:
     counter = np.zeros((4, num_counters), dtype=np.uint64)
     counter[2] = np.arange(num_counters)
     key = column((11, 22))

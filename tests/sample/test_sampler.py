@@ -23,8 +23,6 @@ NUM_DRAWS = 50_000
 # What survives of LOGITS at temperature T, worked out by hand from the ranking 7, 0, 1, 3, 9, 5, 2, 4, 8 (6 is banned).
 LAWS: dict[str, tuple[dict[str, Any], float, set[int]]] = {
     "temperature 1": ({"temperature": 1.0}, 1.0, {0, 1, 2, 3, 4, 5, 7, 8, 9}),
-    "temperature 0.5": ({"temperature": 0.5}, 0.5, {0, 1, 2, 3, 4, 5, 7, 8, 9}),
-    "temperature 3": ({"temperature": 3.0}, 3.0, {0, 1, 2, 3, 4, 5, 7, 8, 9}),
     "top-k 3": ({"temperature": 1.0, "top_k": 3}, 1.0, {7, 0, 1}),
     "top-p 0.7": ({"temperature": 1.0, "top_p": 0.7}, 1.0, {7, 0, 1}),
     "min-p 0.2": ({"temperature": 1.0, "min_p": 0.2}, 1.0, {7, 0, 1, 3}),
@@ -49,16 +47,16 @@ def test_draws_follow_the_exact_law(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        ("temperature 1", {"temperature": 1.2}),
+        ("temperature 1", {"temperature": 1.3}),
         ("top-k 3", {"temperature": 1.0, "top_k": 4}),
         ("top-p 0.7", {"temperature": 1.0, "top_p": 0.85}),
-        ("min-p 0.2", {"temperature": 1.0, "min_p": 0.3}),
+        ("min-p 0.2", {"temperature": 1.0, "min_p": 0.25}),
         ("all three", {"temperature": 2.0, "top_k": 2}),
     ],
 )
 def test_the_judge_catches_a_sampler_with_the_wrong_setting(name: str, broken: dict[str, Any]) -> None:
     _, temperature, kept = LAWS[name]
-    draws = draw(LOGITS, NUM_DRAWS // 5, seed=1, **broken)
+    draws = draw(LOGITS, NUM_DRAWS // 10, seed=1, **broken)
     assert chi_square_z(draws, law_of(temperature, kept)) > 2 * FALSE_ALARM_Z
 
 
@@ -67,7 +65,7 @@ def test_the_judge_catches_noise_shared_by_tokens_or_too_coarse() -> None:
     shared = np.full(NUM_DRAWS, int(np.argmax(LOGITS)))  # equal noise on every token never changes the argmax
     assert chi_square_z(shared, law) > 2 * FALSE_ALARM_Z
     coarse = []
-    for position in range(2_000):
+    for position in range(1_000):
         words = words_of_all(NoiseKey(1, 0, position), len(LOGITS)) >> np.uint64(30) << np.uint64(30)
         coarse.append(int((np.array(LOGITS) + gumbel(words)).argmax()))
     assert chi_square_z(np.array(coarse), law) > 2 * FALSE_ALARM_Z
@@ -86,7 +84,7 @@ def test_choices_of_one_request_are_independent() -> None:
     assert (first == second).mean() < 0.02  # 1/256 expected; 8 standard deviations above it
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(1, 400), st.floats(0.1, 20), st.floats(0.05, 4))
+@given(st.integers(0, 2**64 - 1), st.integers(1, 1500), st.floats(0.1, 20), st.floats(0.05, 4))
 def test_shortcuts_pick_what_noise_on_every_token_picks(
     seed: int, vocab_size: int, spread: float, temperature: float
 ) -> None:

@@ -51,9 +51,10 @@ def keep_min_p(scores: Scores, min_p: float) -> Indices:
 
 
 def _first_of_ranking(near: Indices, values: Scores, *, border: np.float32, num_kept: int) -> Indices:
-    above = near[values > border]
-    ties = near[values == border][: num_kept - len(above)]
-    return np.sort(np.concatenate([above, ties]))
+    is_kept = values > border
+    ties = np.flatnonzero(values == border)
+    is_kept[ties[: num_kept - np.count_nonzero(is_kept)]] = True
+    return near[is_kept]
 
 
 def _near_best(scores: Scores) -> Iterator[Indices]:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]  # 32-bit words in 64-bit cells, so that a product of two fits
 
-NUM_ROUNDS = 10
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], dtype=np.uint64)
 _WEYL = np.array([[0x9E3779B9], [0xBB67AE85]], dtype=np.uint64)  # what a round adds to the key
+_ROUND_INDICES = np.arange(10, dtype=np.uint64)[:, np.newaxis, np.newaxis]
+_PASS = 3072  # counters at a time: the three working buffers of 48 KB each stay in the L2 cache
 _WORD_BITS = np.uint64(32)
 _WORD_MASK = np.uint64(0xFFFFFFFF)
-_LANES = 4096  # counters per pass: three [2, 4096] buffers of 64 KB stay in the L2 cache
 
 GUMBEL_TAIL = 6.0  # one word in 404 has more noise than this
 TAIL_WORD = np.uint64(int(2**32 * np.exp(-np.exp(-GUMBEL_TAIL))) - 1)  # words up to this one have at most GUMBEL_TAIL
@@ -48,22 +48,11 @@ class NoiseKey:
 
 def philox4x32(counter: Words, key: Words) -> Words:
     """Four output words [4, n] of counters [4, n] under keys [2, n] or [2, 1]."""
-    num_counters = counter.shape[1]
-    if num_counters <= _LANES:
-        return _philox_lanes(counter, key)
-    output = np.empty_like(counter)
-    for start in range(0, num_counters, _LANES):
-        lanes = slice(start, start + _LANES)
-        output[:, lanes] = _philox_lanes(counter[:, lanes], key if key.shape[1] == 1 else key[:, lanes])
-    return output
-
-
-def _philox_lanes(counter: Words, key: Words) -> Words:
     even = counter[0::2].copy()  # words 0 and 2 are multiplied
     odd = counter[1::2].copy()  # words 1 and 3 are mixed in
     high = np.empty_like(even)
-    for round_index in range(NUM_ROUNDS):
-        round_key = (key + _WEYL * np.uint64(round_index)) & _WORD_MASK
+    round_keys = (key + _WEYL * _ROUND_INDICES) & _WORD_MASK
+    for round_key in round_keys:
         np.multiply(even, _MULTIPLIERS, out=even)
         np.right_shift(even, _WORD_BITS, out=high)
         np.bitwise_and(even, _WORD_MASK, out=even)
@@ -78,12 +67,17 @@ def _philox_lanes(counter: Words, key: Words) -> Words:
 
 def words_of_all(key: NoiseKey, vocab_size: int) -> Words:
     """The words of ids 0 .. vocab_size - 1 [vocab]."""
-    counter = np.empty((4, (vocab_size + 3) // 4), dtype=np.uint64)
-    counter[0] = key.choice_index
-    counter[1] = key.position
-    counter[2] = np.arange(counter.shape[1], dtype=np.uint64)
-    counter[3] = key.purpose
-    return philox4x32(counter, _split_seeds([key])).T.reshape(-1)[:vocab_size]
+    num_counters = (vocab_size + 3) // 4
+    seed = _split_seeds([key])
+    words = np.empty((num_counters, 4), dtype=np.uint64)
+    for start in range(0, num_counters, _PASS):
+        counter = np.empty((4, min(_PASS, num_counters - start)), dtype=np.uint64)
+        counter[0] = key.choice_index
+        counter[1] = key.position
+        counter[2] = np.arange(start, start + counter.shape[1], dtype=np.uint64)
+        counter[3] = key.purpose
+        words[start : start + _PASS] = philox4x32(counter, seed).T
+    return words.reshape(-1)[:vocab_size]
 
 
 def words_of_some(keys: Sequence[NoiseKey], token_ids: Sequence[NDArray[np.intp]]) -> list[Words]:

@@ -24,6 +24,7 @@ MIN_TEMPERATURE = 1e-30
 MAX_TEMPERATURE = 1e30
 # A row with more survivors than this, and more than a quarter of the vocabulary, draws all words: four per counter.
 MAX_SHARED_SURVIVORS = 1024
+MAX_ALL_NOISE = 256  # with fewer tokens the search for those that can win costs more than their noise
 NO_TOKEN = -1  # token_id of a row that failed
 
 
@@ -151,6 +152,8 @@ def _winner(scores: Scores, words: Words) -> int:
     Noise costs two logarithms, so it is computed only where it can matter: beside the token with the
     best score, for tokens close to it or with an extreme word. The others cannot win.
     """
+    if len(scores) <= MAX_ALL_NOISE:
+        return int((scores + gumbel(words)).argmax())
     best = int(scores.argmax())
     bar = scores[best] + float(gumbel(words[best : best + 1])[0]) - GUMBEL_TAIL
     able = np.flatnonzero((scores >= bar - 1e-3) | (words > TAIL_WORD))  # 1e-3 covers float32 rounding of the bar

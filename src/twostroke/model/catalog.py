@@ -1,0 +1,154 @@
+"""From a model's name to its file or folder: packaged models, hubs, Ollama stores and plain paths.
+
+    smollm2:135m | gemma3:270m        fetched from packages on first use
+    hf:ORG/REPO[:FILE or quantisation]   fetched from a hub on first use
+    ollama:NAME[:TAG]                 used where Ollama has it
+    anything else                     a path
+
+Called by the doors with the folders that the configuration names; reads no environment.
+"""
+
+import difflib
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from twostroke.errors import DownloadError, ModelNotFoundError
+from twostroke.model.hub import fetch_from_hub, parse_hub_name
+from twostroke.model.json_file import read_json_object
+from twostroke.model.ollama_store import list_ollama_models, read_ollama_model
+from twostroke.model.packaged_fetch import OnProgress, fetch_packaged, is_fetched, is_intact, packaged_path
+from twostroke.model.packaged_model import PACKAGED_MODELS, PackagedModel
+from twostroke.model.terms import AcceptTerms
+
+DEFAULT_MODEL = "smollm2:135m"
+HUB_PREFIX = "hf:"
+OLLAMA_PREFIX = "ollama:"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """One line of `twostroke models`. `path` is None while it is not here; sizes are the file's, or the download's."""
+
+    name: str
+    path: Path | None
+    num_bytes: int | None
+    license: str | None
+    description: str
+
+
+def resolve_model(
+    name: str,
+    *,
+    home: Path,
+    ollama_models: Path,
+    on_progress: OnProgress | None = None,
+    accept_terms: AcceptTerms = False,
+) -> Path:
+    """The file or folder of a model, fetched if it is not here.
+
+    Raises ModelNotFoundError with the nearest names, DownloadError, or what an Ollama store raises.
+    """
+    if name.startswith(OLLAMA_PREFIX):
+        return read_ollama_model(name.removeprefix(OLLAMA_PREFIX), ollama_models).path
+    if name.startswith(HUB_PREFIX):
+        return _recorded(name, home) or pull(name, home=home, on_progress=on_progress)
+    model = _find_packaged(name)
+    if model is not None:
+        if is_fetched(model, _models(home)):
+            return packaged_path(model, _models(home))
+        return pull(name, home=home, on_progress=on_progress, accept_terms=accept_terms)
+    path = Path(name).expanduser()
+    if name and path.exists():
+        return path
+    raise _unknown(name)
+
+
+def pull(name: str, *, home: Path, on_progress: OnProgress | None = None, accept_terms: AcceptTerms = False) -> Path:
+    """Fetch a packaged model or one from a hub; one that is here is checked byte by byte and kept if it is right.
+
+    Raises ModelNotFoundError or DownloadError.
+    """
+    if name.startswith(HUB_PREFIX):
+        parsed = parse_hub_name(name.removeprefix(HUB_PREFIX))
+        path = fetch_from_hub(parsed, home / "hub", on_progress=on_progress)
+        _record(name, path, home)
+        return path
+    model = _find_packaged(name)
+    if model is None:
+        raise _unknown(name)
+    if is_intact(model, _models(home)):
+        return packaged_path(model, _models(home))
+    return fetch_packaged(model, _models(home), on_progress=on_progress, accept_terms=accept_terms)
+
+
+def list_models(*, home: Path, ollama_models: Path) -> list[CatalogEntry]:
+    """Packaged models first, then what was fetched from hubs and what Ollama has."""
+    packaged = [_packaged_entry(model, home) for model in PACKAGED_MODELS]
+    fetched = [CatalogEntry(name, path, _size(path), None, "from a hub") for name, path in _records(home)]
+    local = [
+        CatalogEntry(OLLAMA_PREFIX + name, None, None, None, "in the Ollama store")
+        for name in list_ollama_models(ollama_models)
+    ]
+    return packaged + fetched + local
+
+
+def _models(home: Path) -> Path:
+    return home / "models"
+
+
+def _find_packaged(name: str) -> PackagedModel | None:
+    return next((model for model in PACKAGED_MODELS if model.name == name), None)
+
+
+def _packaged_entry(model: PackagedModel, home: Path) -> CatalogEntry:
+    path = packaged_path(model, _models(home)) if is_fetched(model, _models(home)) else None
+    num_bytes = model.file_bytes if path else model.download_bytes
+    return CatalogEntry(model.name, path, num_bytes, model.license, model.description)
+
+
+def _unknown(name: str) -> ModelNotFoundError:
+    known = [model.name for model in PACKAGED_MODELS]
+    close = difflib.get_close_matches(name, [*known, *(each.partition(":")[0] for each in known)], n=1)
+    nearest = next((each for each in known if close and each.startswith(close[0])), None)
+    hint = f"did you mean {nearest}? " if nearest else ""
+    return ModelNotFoundError(
+        f"there is no model and no file {name!r}: {hint}known are {', '.join(known)}, "
+        "hf:ORG/REPO[:FILE or quantisation], ollama:NAME[:TAG] and paths"
+    )
+
+
+def _record_path(name: str, home: Path) -> Path:
+    return home / "names" / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+
+
+def _record(name: str, path: Path, home: Path) -> None:
+    """Remember where a name's files are, so that the next use needs no network."""
+    target = _record_path(name, home)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=target.parent)
+        with os.fdopen(handle, "w") as file:
+            json.dump({"name": name, "path": str(path)}, file)
+        Path(part).replace(target)
+    except OSError as error:
+        raise DownloadError(f"{target} cannot be written: {error.strerror}") from error
+
+
+def _recorded(name: str, home: Path) -> Path | None:
+    return dict(_records(home)).get(name)
+
+
+def _records(home: Path) -> list[tuple[str, Path]]:
+    """Every remembered name whose files are still there."""
+    found = [read_json_object(path) for path in sorted((home / "names").glob("*.json"))]
+    pairs = [(str(record.get("name")), Path(str(record.get("path")))) for record in found]
+    return sorted((name, path) for name, path in pairs if path.exists())
+
+
+def _size(path: Path) -> int:
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

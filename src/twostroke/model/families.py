@@ -37,8 +37,11 @@ def build_program(source: ModelSource) -> Program:
     program = FAMILIES[check_architecture(source.path, source.architecture)](source)
     unused = [name for name in source.tensors if name not in program.weights and name not in _NOT_WEIGHTS]
     if unused:
-        shown = ", ".join(unused[:3]) + (", ..." if len(unused) > 3 else "")
-        _LOG.warning(
-            "%s: %d tensors are not part of a %s model: %s", source.path, len(unused), program.architecture, shown
-        )
+        _LOG.warning("%s: %s", source.path, _unused_text(unused, program.architecture))
     return program
+
+
+def _unused_text(names: list[str], architecture: str) -> str:
+    shown = ", ".join(f"{name!r:.80}" for name in names[:3]) + (", ..." if len(names) > 3 else "")
+    are = "a tensor is" if len(names) == 1 else f"{len(names)} tensors are"
+    return f"{are} not part of a {architecture} model: {shown}"

@@ -169,10 +169,10 @@ def _read_llama3(params: Hyperparameters) -> Llama3Scaling:
         high_freq_factor=params.positive("rope.scaling.high_freq_factor"),
     )
     if scaling.high_freq_factor <= scaling.low_freq_factor:
-        raise ModelFileError(
-            params.file,
-            f"{params.key('rope.scaling.high_freq_factor')} is {scaling.high_freq_factor:g}: "
-            f"it must be above low_freq_factor {scaling.low_freq_factor:g}",
+        raise params.wrong(
+            "rope.scaling.high_freq_factor",
+            scaling.high_freq_factor,
+            f"above low_freq_factor {scaling.low_freq_factor:g}",
         )
     return scaling
 

@@ -1,0 +1,161 @@
+"""From source to program: the right family, the numbers checked, errors that name file, key, value and limit."""
+
+import contextlib
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.builders_sources import FILE, make_source, tiny_metadata
+from twostroke.errors import ModelFileError, UnsupportedModelError
+from twostroke.model.families import FAMILIES, build_program
+from twostroke.model.hyperparameters import Hyperparameters, read_decoder_shape
+from twostroke.model.metadata import StringArray
+from twostroke.model.source import ARCHITECTURES, TensorRef, TensorTable
+
+
+def strings(*texts: str) -> StringArray:
+    return StringArray(len(texts), lambda: list(texts))
+
+
+def test_every_supported_architecture_has_a_family() -> None:
+    assert tuple(sorted(FAMILIES)) == ARCHITECTURES
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_the_program_carries_the_sizes_of_the_file(architecture: str) -> None:
+    program = build_program(make_source(architecture))
+    assert program.architecture == architecture
+    assert (program.width, program.vocab_size, program.context_length) == (32, 40, 64)
+    assert sum(len(group.layers) for group in program.kv_groups) == 2
+
+
+def test_an_unsupported_architecture_says_which_are_supported() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"tiny\.gguf.*'frobnicator'.*gemma3, llama, qwen2, qwen3"):
+        build_program(make_source("frobnicator"))
+
+
+def test_tensors_nobody_uses_give_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="twostroke"):
+        build_program(make_source(shapes={"foo.bar": (4,)}))
+        build_program(make_source(shapes={f"foo.{index}": (4,) for index in range(5)}))
+    assert caplog.messages == [
+        "tiny.gguf: a tensor is not part of a llama model: 'foo.bar'",
+        "tiny.gguf: 5 tensors are not part of a llama model: 'foo.0', 'foo.1', 'foo.2', ...",
+    ]
+
+
+def test_rope_divisors_are_no_unused_tensor(caplog: pytest.LogCaptureFixture) -> None:
+    source = make_source()
+    divisors = TensorRef("rope_freqs.weight", "F32", (4,), np.ones(4, np.float32).view(np.uint8))
+    tensors = {name: source.tensors[name] for name in source.tensors} | {divisors.name: divisors}
+    with caplog.at_level(logging.WARNING, logger="twostroke"):
+        build_program(replace(source, tensors=TensorTable(FILE, tensors)))
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("block_count", 0, "is 0: it must be from 1"),
+        ("block_count", 2**31, "is 2147483648: it must be 2, the number of blocks the file has tensors for"),
+        ("block_count", 1, "is 1: it must be 2, the number of blocks"),
+        ("block_count", "2", "must be a whole number; the file has the string '2'"),
+        ("block_count", None, "is missing"),
+        ("attention.head_count", 0, "is 0: it must be from 1"),
+        ("attention.head_count", -4, "is -4: it must be from 1"),
+        ("attention.head_count", 2**40, "must be from 1 to 16777216"),
+        ("attention.head_count", strings("4", "4"), "must be an? (array of )?whole number"),
+        ("attention.head_count_kv", 3, "is 3: it must be a divisor of head_count 4"),
+        ("attention.head_count_kv", 8, "is 8: it must be a divisor of head_count 4"),
+        ("context_length", 0, "is 0: it must be from 1 to 2147483647"),
+        ("context_length", 2**31, "must be from 1 to 2147483647"),
+        ("rope.dimension_count", 7, "is 7: it must be even and at most the head's 8"),
+        ("rope.dimension_count", 10, "is 10: it must be even and at most the head's 8"),
+        ("rope.freq_base", 1.0, "is 1: it must be above 1"),
+        ("rope.freq_base", float("inf"), "must be a finite number above 0"),
+        ("attention.layer_norm_rms_epsilon", float("nan"), "is nan: it must be a finite number above 0"),
+        ("attention.layer_norm_rms_epsilon", 0.0, "is 0: it must be a finite number above 0"),
+        ("embedding_length", 0, "is 0: it must be from 1"),
+        ("feed_forward_length", True, "must be a whole number"),
+    ],
+)
+def test_a_wrong_number_names_file_key_value_and_limit(key: str, value: Any, message: str) -> None:
+    with pytest.raises(ModelFileError, match=message) as caught:
+        build_program(make_source(metadata={f"llama.{key}": value}))
+    assert str(caught.value).startswith("tiny.gguf: ")
+    assert f"llama.{key}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("token_embd.weight", (32, 40), r"has shape \[32, 40\], the model needs \[1 or more, 32\]"),
+        ("token_embd.weight", (40,), r"has shape \[40\], the model needs"),
+        ("token_embd.weight", None, "token_embd.weight is missing"),
+        ("output.weight", (41, 32), r"has shape \[41, 32\], the model needs \[40, 32\]"),
+        ("output_norm.weight", (31,), r"has shape \[31\], the model needs \[32\]"),
+        ("blk.1.ffn_down.weight", (64, 32), r"has shape \[64, 32\], the model needs \[32, 64\]"),
+        ("blk.0.attn_k.weight", None, r"blk.0.attn_k.weight \[16, 32\] is missing"),
+    ],
+)
+def test_a_wrong_tensor_names_both_shapes(name: str, shape: tuple[int, ...] | None, message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        build_program(make_source(shapes={name: shape}))
+
+
+def test_the_embedding_may_have_more_rows_than_the_tokenizer_but_not_fewer() -> None:
+    few, many = strings(*"abc"), strings(*(str(index) for index in range(41)))
+    assert build_program(make_source(metadata={"tokenizer.ggml.tokens": few})).vocab_size == 40
+    with pytest.raises(ModelFileError, match=r"has shape \[40, 32\], the model needs \[41 or more, 32\]"):
+        build_program(make_source(metadata={"tokenizer.ggml.tokens": many}))
+
+
+def test_missing_blocks_are_counted() -> None:
+    only_first = {name: None for name in make_source().tensors if name.startswith("blk.1.")}
+    with pytest.raises(ModelFileError, match=r"block_count' is 2: it must be 1, the number of blocks"):
+        build_program(make_source(shapes=only_first))
+
+
+def test_head_dim_is_the_quotient_only_when_the_file_is_silent() -> None:
+    quotient = Hyperparameters(make_source(metadata={"llama.attention.key_length": None}))
+    assert read_decoder_shape(quotient).head_dim == 8
+    explicit = make_source(metadata={"llama.attention.key_length": 12, "llama.attention.value_length": 12})
+    shape = read_decoder_shape(Hyperparameters(explicit))
+    assert (shape.head_dim, shape.rotary_dim, shape.q_width, shape.kv_width) == (12, 12, 48, 24)
+    odd = make_source(metadata={"llama.attention.key_length": None, "llama.attention.head_count": 5})
+    with pytest.raises(ModelFileError, match="head_count' is 5: it must be a divisor of the width 32"):
+        build_program(odd)
+
+
+def test_keys_and_values_of_different_size_are_unsupported() -> None:
+    with pytest.raises(UnsupportedModelError, match="value_length is 16, key_length is 8"):
+        build_program(make_source(metadata={"llama.attention.value_length": 16}))
+
+
+def test_every_head_has_its_own_kv_head_when_the_file_is_silent() -> None:
+    shape = read_decoder_shape(Hyperparameters(make_source(metadata={"llama.attention.head_count_kv": None})))
+    assert shape.num_kv_heads == 4
+
+
+def test_counts_per_layer_are_read_when_equal_and_unsupported_when_not() -> None:
+    equal = make_source(metadata={"llama.attention.head_count_kv": np.array([2, 2], np.uint32)})
+    assert build_program(equal).kv_groups[0].num_kv_heads == 2
+    differing = make_source(metadata={"llama.attention.head_count_kv": np.array([2, 4], np.uint32)})
+    with pytest.raises(UnsupportedModelError, match=r"differs between layers \(\[2, 4\]\)"):
+        build_program(differing)
+    as_floats = make_source(metadata={"llama.attention.head_count_kv": np.array([2.0, 2.0])})
+    with pytest.raises(ModelFileError, match="must be an array of whole numbers"):
+        build_program(as_floats)
+
+
+@given(
+    st.sampled_from([key for key in tiny_metadata() if not key.endswith("freq_base")]),
+    st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(), st.text(max_size=4), st.booleans()),
+)
+def test_any_value_of_any_key_is_a_program_or_a_typed_error(key: str, value: Any) -> None:
+    with contextlib.suppress(ModelFileError, UnsupportedModelError):
+        assert build_program(make_source(metadata={key: value})).weights

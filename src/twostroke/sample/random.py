@@ -80,8 +80,8 @@ def words_of_all(key: NoiseKey, vocab_size: int) -> Words:
     return words.reshape(-1)[:vocab_size]
 
 
-def words_of_some(keys: Sequence[NoiseKey], token_ids: Sequence[NDArray[np.intp]]) -> list[Words]:
-    """The words of some ids of several rows, drawn together; the same as `words_of_all` at those ids."""
+def words_of_some(keys: Sequence[NoiseKey], token_ids: Sequence[NDArray[np.intp]]) -> Words:
+    """The words of some ids of several rows, one row after the other; the same as `words_of_all` at those ids."""
     lengths = [len(ids) for ids in token_ids]
     ids = np.concatenate(token_ids).astype(np.uint64)
     facts = np.array([(key.choice_index, key.position, key.purpose) for key in keys], dtype=np.uint64)
@@ -89,8 +89,7 @@ def words_of_some(keys: Sequence[NoiseKey], token_ids: Sequence[NDArray[np.intp]
     counter[[0, 1, 3]] = np.repeat(facts.T, lengths, axis=1)
     counter[2] = ids >> np.uint64(2)
     output = philox4x32(counter, np.repeat(_split_seeds(keys), lengths, axis=1))
-    words = np.take_along_axis(output, (ids & np.uint64(3)).astype(np.intp)[np.newaxis], axis=0)[0]
-    return np.split(words, np.cumsum(lengths)[:-1])
+    return np.asarray(output[(ids & np.uint64(3)).astype(np.intp), np.arange(len(ids))])
 
 
 def _split_seeds(keys: Sequence[NoiseKey]) -> Words:

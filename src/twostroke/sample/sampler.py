@@ -22,9 +22,7 @@ from twostroke.sample.random import GUMBEL_TAIL, TAIL_WORD, NoiseKey, Words, gum
 # Beyond these a temperature acts like the limit it tends to: float32 could not hold the quotient.
 MIN_TEMPERATURE = 1e-30
 MAX_TEMPERATURE = 1e30
-# A row with more survivors than this, and more than a quarter of the vocabulary, draws all words: four per counter.
-MAX_SHARED_SURVIVORS = 1024
-MAX_ALL_NOISE = 256  # with fewer tokens the search for those that can win costs more than their noise
+MAX_SHARED_SURVIVORS = 256  # up to here noise for all costs less than the search for tokens that can win
 NO_TOKEN = -1  # token_id of a row that failed
 
 
@@ -65,6 +63,10 @@ class _Survivors:
 
     scores: Scores
     token_ids: Indices | None = None
+
+    @property
+    def ids(self) -> Indices:
+        return np.arange(len(self.scores)) if self.token_ids is None else self.token_ids
 
     def narrowed(self, kept: Indices) -> "_Survivors":
         return _Survivors(self.scores[kept], kept if self.token_ids is None else self.token_ids[kept])
@@ -108,21 +110,33 @@ class Sampler:
 
     def _draw(self, rows: Sequence[SamplingRow], noisy: list[tuple[int, _Survivors]], chosen: list[int]) -> None:
         """Fill in `chosen` for the rows with noise; rows with few survivors share one run of the generator."""
-        few: list[tuple[int, _Survivors, Indices]] = []
+        few: list[int] = []
+        few_ids: list[Indices] = []
+        few_scores: list[Scores] = []
         for index, survivors in noisy:
-            ids = survivors.token_ids
-            num_survivors = len(survivors.scores)
-            if num_survivors > MAX_SHARED_SURVIVORS and 4 * num_survivors > self.vocab_size:
-                words = words_of_all(rows[index].state.noise_key, self.vocab_size)
-                winner = _winner(survivors.scores, words if ids is None else words[ids])
-                chosen[index] = winner if ids is None else int(ids[winner])
+            if len(survivors.scores) > MAX_SHARED_SURVIVORS:
+                chosen[index] = self._draw_alone(rows[index].state.noise_key, survivors)
             else:
-                few.append((index, survivors, np.arange(num_survivors) if ids is None else ids))
+                few.append(index)
+                few_ids.append(survivors.ids)
+                few_scores.append(survivors.scores)
         if few:
-            keys = [rows[index].state.noise_key for index, _, _ in few]
-            all_words = words_of_some(keys, [ids for _, _, ids in few])
-            for (index, survivors, ids), words in zip(few, all_words, strict=True):
-                chosen[index] = int(ids[_winner(survivors.scores, words)])
+            words = words_of_some([rows[index].state.noise_key for index in few], few_ids)
+            totals = np.concatenate(few_scores) + gumbel(words)
+            start = 0
+            for index, ids in zip(few, few_ids, strict=True):
+                chosen[index] = int(ids[totals[start : start + len(ids)].argmax()])
+                start += len(ids)
+
+    def _draw_alone(self, key: NoiseKey, survivors: _Survivors) -> int:
+        if 4 * len(survivors.scores) <= self.vocab_size:
+            words = words_of_some([key], [survivors.ids])
+        else:  # one counter serves four neighbouring ids, so all words are the cheaper ones
+            words = words_of_all(key, self.vocab_size)
+            if survivors.token_ids is not None:
+                words = words[survivors.token_ids]
+        winner = _winner(survivors.scores, words)
+        return winner if survivors.token_ids is None else int(survivors.token_ids[winner])
 
     def _report(self, row: SamplingRow, logits: NDArray[np.float32], token_id: int) -> SampledToken:
         num_best = row.state.params.logprobs
@@ -152,8 +166,6 @@ def _winner(scores: Scores, words: Words) -> int:
     Noise costs two logarithms, so it is computed only where it can matter: beside the token with the
     best score, for tokens close to it or with an extreme word. The others cannot win.
     """
-    if len(scores) <= MAX_ALL_NOISE:
-        return int((scores + gumbel(words)).argmax())
     best = int(scores.argmax())
     bar = scores[best] + float(gumbel(words[best : best + 1])[0]) - GUMBEL_TAIL
     able = np.flatnonzero((scores >= bar - 1e-3) | (words > TAIL_WORD))  # 1e-3 covers float32 rounding of the bar

@@ -1,4 +1,4 @@
-"""Doubles of the slow parts: a scripted model that reads its context through the block tables, byte text, virtual time."""
+"""Doubles of the slow parts: a scripted model that reads its context through block tables, byte text, virtual time."""
 
 import hashlib
 from collections.abc import Callable, Sequence

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from twostroke.engine.kv_store import KVSize, available_memory_bytes, block_bytes, kv_usage, plan_kv
 from twostroke.errors import CapacityError, ConfigError

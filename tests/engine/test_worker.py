@@ -80,7 +80,8 @@ def test_close_cancels_what_runs_and_refuses_what_comes() -> None:
 
 def test_a_fault_of_the_engine_ends_its_requests_and_the_thread_lives(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
-    run, calls = bench.reader.run, []
+    run = bench.reader.run
+    calls: list[object] = []
 
     def broken(step: object) -> object:
         if not calls:

@@ -1,10 +1,10 @@
-"""What happened in each phase of one request, as facts: the terminal, JSON and server show these, nobody recomputes them."""
+"""What happened in each phase of one request, as facts: doors show these, nobody computes them again."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from twostroke.core.event import KVUsage, Timing, Usage
 from twostroke.core.account import Account
+from twostroke.core.event import KVUsage, Timing, Usage
 from twostroke.core.ledger import Ledger
 from twostroke.core.sequence import FinishReason
 from twostroke.core.step import TokenLogprob

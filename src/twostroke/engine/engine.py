@@ -202,20 +202,21 @@ class Engine:
         sequence_id = self._next_sequence_id
         self._next_sequence_id += 1
         self._cache.open(sequence_id)
+        parts = []
         try:
-            copies = self._cache.try_reserve(sequence_id, end=len(token_ids))
-            if copies is None:
-                raise CapacityError(
-                    f"{len(token_ids)} tokens need {self._cache.blocks_for(len(token_ids))} KV blocks, "
-                    f"{self._cache.num_available} are free while {self._scheduler.num_running} requests run: try again later"
-                )
-            parts = []
             for start in range(0, len(token_ids), LOGITS_CHUNK):
                 chunk = token_ids[start : start + LOGITS_CHUNK]
+                end = start + len(chunk)
+                if self._cache.try_reserve(sequence_id, end=end) is None:
+                    raise CapacityError(
+                        f"{len(token_ids)} tokens need {self._cache.blocks_for(end)} KV blocks, "
+                        f"{self._scheduler.num_running} running requests leave {self._cache.num_available}: try later"
+                    )
                 parts.append(self._reader.run(self._binder.bind_all(sequence_id, chunk, start_pos=start)).copy())
-            return np.concatenate(parts)
+                self._cache.commit(sequence_id, token_ids, num_computed=end, publish=False)
         finally:
             self._cache.free(sequence_id)
+        return np.concatenate(parts)
 
     def snapshot(self) -> Snapshot:
         """Counts now."""

@@ -1,4 +1,4 @@
-"""How much KV memory a loaded model gets, and what a sequence uses of it. Arithmetic only; the reader owns the bytes."""
+"""How much KV memory a loaded model gets, and what a sequence uses of it: arithmetic; the reader owns the bytes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

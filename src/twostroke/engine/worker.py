@@ -37,7 +37,7 @@ class Worker:
                 return
             try:
                 future.set_result(command(self._engine))
-            except BaseException as error:
+            except Exception as error:  # noqa: BLE001 - it is the caller's to see, whatever it is
                 future.set_exception(error)
 
         with self._changed:
@@ -48,7 +48,7 @@ class Worker:
         return future
 
     def close(self) -> None:
-        """Cancel what runs, answer what waits, end the thread. May be called twice, and from the engine's thread never."""
+        """Cancel what runs and end the thread. May be called twice, but never from the engine's own thread."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()

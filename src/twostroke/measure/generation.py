@@ -5,12 +5,11 @@ around its evaluation alone, as its own bench does.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from twostroke.core.event import Event, TokenEvent
-from twostroke.core.ledger import Part
 from twostroke.errors import ConfigError
 from twostroke.llm import LLM
 from twostroke.measure.peer import PeerProcess, PhaseTimes
@@ -19,7 +18,7 @@ from twostroke.params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is timed: `prompt` tokens behind `depth`, then `generate` steps behind `depth`, `batch` sequences at once."""
+    """What is timed: `prompt` tokens behind `depth`, then `generate` steps behind it, `batch` sequences at once."""
 
     prompt: int
     generate: int
@@ -114,7 +113,7 @@ def _run(llm: LLM, prompts: Sequence[list[int]], *, max_tokens: int) -> list[_Ru
     runs = [_Run() for _ in prompts]
     arrival_s = llm.now()
 
-    def listener(run: _Run) -> "Listener":
+    def listener(run: _Run) -> Callable[[Event], None]:
         def hear(event: Event) -> None:
             if isinstance(event, TokenEvent):
                 run.last_s = event.time_s - arrival_s

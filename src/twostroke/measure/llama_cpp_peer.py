@@ -91,7 +91,7 @@ class Peer:
 def quiet_log() -> Any:
     """A log callback that says nothing; the caller keeps it alive."""
 
-    @llama_cpp.llama_log_callback
+    @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
     def nothing(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
         return None
 

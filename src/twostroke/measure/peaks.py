@@ -50,7 +50,7 @@ def measure_peaks(*, isa: str, threads: int, read_bytes: int, clock: Clock) -> P
     )
 
 
-def _compute_rate(probe: "_native.Probe", unit: str, clock: Clock) -> float:
+def _compute_rate(probe: _native.Probe, unit: str, clock: Clock) -> float:
     return _best_rate(lambda: probe.compute(unit, ROUNDS), clock, budget_s=UNIT_BUDGET_S)
 
 

@@ -1,0 +1,248 @@
+"""LLM: the one door to a loaded model. The command line and the server go through `submit` too.
+
+Turns wishes into requests on the caller's thread; the engine's thread does the rest.
+"""
+
+import itertools
+import queue
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from twostroke.config import Config, resolve
+from twostroke.core.clock import Clock, WallClock
+from twostroke.core.event import Event, FinishEvent
+from twostroke.core.ledger import Part
+from twostroke.core.peaks import Peaks
+from twostroke.core.report import PhaseReport, Result
+from twostroke.core.request import Request
+from twostroke.core.snapshot import Snapshot
+from twostroke.engine.worker import Worker
+from twostroke.errors import CapacityError, PromptError, RequestError, TwostrokeError
+from twostroke.handle import Handle, ResultCollector
+from twostroke.load import load_model
+from twostroke.model.catalog import DEFAULT_MODEL, resolve_model
+from twostroke.params import SamplingParams
+from twostroke.phase_use import phase_report
+
+Message = Mapping[str, Any]
+Prompt = str | Sequence[int] | Sequence[Message]
+DEFAULT_PARAMS = SamplingParams()
+
+
+class LLM:
+    """A loaded model, ready to answer. Thread-safe; a context manager that frees everything at its end.
+
+    model: a name of the catalog, `hf:ORG/REPO[:FILE]`, `ollama:NAME[:TAG]` or a path.
+    threads: worker threads, one per usable core by default.
+    context: longest prompt + answer in tokens; the model's own, or what fits in memory, by default.
+    kv: precision of the KV cache, "bf16" (default), "f16" or "f32".
+
+    Raises a TwostrokeError that says what does not fit and what would.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = DEFAULT_MODEL,
+        *,
+        threads: int | None = None,
+        context: int | None = None,
+        kv: str | None = None,
+        config: Config | None = None,
+    ) -> None:
+        self._config = config or resolve()
+        self._clock: Clock = WallClock()
+        path = resolve_model(str(model), home=self._config.home, ollama_models=self._config.ollama_models)
+        self._loaded = load_model(path, config=self._config, clock=self._clock, threads=threads, context=context, kv=kv)
+        self.model_name = str(model)
+        self.program = self._loaded.program
+        self.tokenizer = self._loaded.text.tokenizer
+        self._request_numbers = itertools.count(1)
+        self._worker = Worker(self._loaded.engine)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what runs and free the model. May be called twice."""
+        self._worker.close()
+        self._loaded.reader.close()
+
+    # Facts
+
+    @property
+    def path(self) -> Path:
+        return self._loaded.path
+
+    @property
+    def kv_precision(self) -> str:
+        return self._loaded.kv.spec.precision
+
+    @property
+    def context(self) -> int:
+        """Longest prompt + answer, in tokens."""
+        return self._loaded.kv.context
+
+    @property
+    def threads(self) -> int:
+        return self._loaded.threads
+
+    @property
+    def isa(self) -> str:
+        return self._loaded.reader.isa
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights as stored."""
+        return self._loaded.cost.step([]).weight_bytes
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes the KV store may grow to."""
+        return self._loaded.kv.total_bytes
+
+    def now(self) -> float:
+        """Seconds on the engine's clock, the scale of `arrival_s` and of every event."""
+        return self._clock.now()
+
+    def snapshot(self) -> Snapshot:
+        """Requests and blocks at this moment."""
+        return self._worker.call(lambda engine: engine.snapshot()).result()
+
+    # Answers
+
+    def generate(
+        self,
+        prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+        params: SamplingParams | None = None,
+    ) -> list[Result]:
+        """Answers to one prompt or several, raw text or token ids, no template; always a list, in order.
+
+        Several run in one batch. Raises RequestError for the first that failed.
+        """
+        handles = [self.submit(prompt, params) for prompt in _several(prompts)]
+        return [_checked(handle.result()) for handle in handles]
+
+    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> Result:
+        """The answer to a conversation, rendered with the model's own template."""
+        return _checked(self.submit(messages, params).result())
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Event]:
+        """Events of one request as they happen, the finish last. Closing the iterator early cancels it."""
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        handle = self.submit(prompt, params, on_event=events.put)
+        return _events(events, handle)
+
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        arrival_s: float | None = None,
+    ) -> Handle:
+        """Start a request and return at once. `on_event` runs on the engine's thread: hand over and return.
+
+        Raises PromptError, ChatTemplateError or CapacityError before anything is queued.
+        """
+        entered_s = self._clock.now()
+        arrival_s = entered_s if arrival_s is None else arrival_s
+        spent: dict[Part, float] = {}
+        if entered_s > arrival_s:
+            spent[Part.PARSE] = entered_s - arrival_s
+        params = params or DEFAULT_PARAMS
+        token_ids = self._prompt_ids(prompt, spent)
+        self._check_context(len(token_ids), params.max_tokens)
+        request = Request(
+            request_id=f"r{next(self._request_numbers)}",
+            prompt_token_ids=tuple(token_ids),
+            params=params,
+            arrival_s=arrival_s,
+            seed=secrets.randbits(63) if params.seed is None else params.seed,
+            stop_token_ids=frozenset(params.stop_token_ids)
+            | (frozenset() if params.ignore_eos else self._loaded.text.end_ids),
+            spent=spent,
+        )
+        collector = ResultCollector(on_event)
+        self._worker.call(lambda engine: engine.add(request, collector)).result()
+        return Handle(request.request_id, cancel=self._cancel, collector=collector)
+
+    def logits(self, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Logits after every token of a text, float32 [num_tokens, vocab]."""
+        ids = self.tokenizer.encode_prompt(token_ids)
+        self._check_context(len(ids), 0)
+        return self._worker.call(lambda engine: engine.logits(ids)).result()
+
+    def report(self, result: Result, peaks: Peaks | None) -> PhaseReport:
+        """Both phases of a result, judged against the machine's peaks where they are known."""
+        return phase_report(result, cost=self._loaded.cost, peaks=peaks)
+
+    def _cancel(self, request_id: str) -> None:
+        with suppress(TwostrokeError):  # a closed model has ended all its requests
+            self._worker.call(lambda engine: engine.cancel(request_id))
+
+    def _prompt_ids(self, prompt: Prompt, spent: dict[Part, float]) -> list[int]:
+        """Ids of any kind of prompt; books the time of template and tokenizer."""
+        start_s = self._clock.now()
+        if isinstance(prompt, str) or not _is_chat(prompt):
+            token_ids = self.tokenizer.encode_prompt(prompt)  # type: ignore[arg-type]
+            spent[Part.TOKENIZE] = self._clock.now() - start_s
+            return token_ids
+        token_ids = self._loaded.text.chat_template.render_prompt(prompt)  # type: ignore[arg-type]
+        spent[Part.TEMPLATE] = self._clock.now() - start_s
+        return token_ids
+
+    def _check_context(self, num_prompt: int, max_tokens: int) -> None:
+        """Nothing is cut: prompt and answer fit, or the arithmetic is shown."""
+        if num_prompt + max_tokens <= self.context:
+            return
+        room = self.context - num_prompt
+        fix = f"max_tokens of at most {room} fits" if room > 0 else f"shorten the prompt by {1 - room} tokens or more"
+        raise CapacityError(
+            f"{num_prompt} prompt tokens + max_tokens of {max_tokens} = {num_prompt + max_tokens}, "
+            f"the context is {self.context}: {fix}"
+        )
+
+
+def _several(prompts: Any) -> list[Any]:
+    """Tell one prompt from several: text and flat lists of ids are one."""
+    if isinstance(prompts, str):
+        return [prompts]
+    if not isinstance(prompts, Sequence):
+        raise PromptError(f"the prompt is a {type(prompts).__name__}: it must be text, token ids or a list of either")
+    if all(isinstance(prompt, int) for prompt in prompts):
+        return [prompts]
+    return list(prompts)
+
+
+def _is_chat(prompt: Any) -> bool:
+    return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, Mapping) for message in prompt)
+
+
+def _events(events: "queue.SimpleQueue[Event]", handle: Handle) -> Iterator[Event]:
+    finished = False
+    try:
+        while not finished:
+            event = events.get()
+            finished = isinstance(event, FinishEvent)
+            yield event
+    finally:
+        if not finished:
+            handle.cancel()
+
+
+def _checked(result: Result) -> Result:
+    if result.error is not None:
+        raise RequestError(f"{result.request_id}: {result.error}")
+    return result

@@ -1,0 +1,206 @@
+"""From a model file to a running engine: the one place that knows every room. Called by LLM alone."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast, get_args
+
+from twostroke.cache.cache import KVCache
+from twostroke.cache.config import CacheConfig
+from twostroke.config import Config
+from twostroke.core.clock import Clock
+from twostroke.engine.bind import Binder
+from twostroke.engine.cost_fit import StepCostFit, StepCounts
+from twostroke.engine.engine import Engine
+from twostroke.engine.kv_store import KVSize, available_memory_bytes, plan_kv
+from twostroke.errors import ConfigError
+from twostroke.model.families import build_program
+from twostroke.model.open import open_model
+from twostroke.model.source import ModelSource
+from twostroke.program.cost import ProgramCost, Row, fold_costs
+from twostroke.program.native import NativeReader
+from twostroke.program.program import Program
+from twostroke.program.reader import Precision
+from twostroke.sample.sampler import Sampler
+from twostroke.schedule.config import SchedulerConfig
+from twostroke.schedule.scheduler import Scheduler
+from twostroke.text.chat_template import ChatTemplate
+from twostroke.text.detokenizer import Detokenizer
+from twostroke.text.folder_tokenizer import tokenizer_from_folder
+from twostroke.text.gguf_tokenizer import tokenizer_from_gguf
+from twostroke.text.tokenizer import Tokenizer
+
+BLOCK_SIZE = 16  # one sub-block of the KV layout: the least waste, and prefixes match to 16 tokens
+MAX_STEP_TOKENS = 512  # tokens of one step: enough for the GEMM kernels to reach their rate
+ARITHMETIC_VERSION = 1  # of the numeric contract's kernels: a change makes cached KV another model's
+MAX_ROWS = 32  # sequences in one step
+DEFAULT_PRECISION: Precision = "bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedText:
+    """How a model reads and writes."""
+
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate
+    end_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """What a loaded model consists of."""
+
+    path: Path
+    source: ModelSource
+    program: Program
+    text: LoadedText
+    kv: KVSize
+    reader: NativeReader
+    engine: Engine
+    cost: ProgramCost
+    threads: int
+
+
+def load_model(
+    path: Path,
+    *,
+    config: Config,
+    clock: Clock,
+    threads: int | None,
+    context: int | None,
+    kv: str | None,
+    scheduler: SchedulerConfig | None = None,
+) -> LoadedModel:
+    """Open, build, size and pack; the tokenizer is made beside the packing of the weights."""
+    precision = _precision(kv)
+    num_threads = _threads(threads, config)
+    source = open_model(path)
+    program = build_program(source)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        text = pool.submit(load_text, source, home=config.home)
+        limits = scheduler or SchedulerConfig(max_rows=MAX_ROWS, max_step_tokens=MAX_STEP_TOKENS)
+        size = plan_kv(
+            program,
+            precision=precision,
+            block_size=BLOCK_SIZE,
+            context=context,
+            max_sequences=limits.max_rows,
+            max_step_tokens=limits.max_step_tokens,
+            available_bytes=available_memory_bytes(),
+        )
+        reader = NativeReader(
+            program,
+            source.tensors,
+            kv=size.spec,
+            threads=num_threads,
+            max_tokens=limits.max_step_tokens,
+            max_rows=limits.max_rows,
+            isa=config.isa,
+        )
+        loaded_text = text.result()
+    cost = fold_costs(program, kv_precision=precision)
+    engine = _engine(source, program, text=loaded_text, size=size, reader=reader, limits=limits, clock=clock, cost=cost)
+    return LoadedModel(
+        path=path,
+        source=source,
+        program=program,
+        text=loaded_text,
+        kv=size,
+        reader=reader,
+        engine=engine,
+        cost=cost,
+        threads=num_threads,
+    )
+
+
+def load_text(source: ModelSource, *, home: Path) -> LoadedText:
+    """Tokenizer, template and the ids an answer ends with; the built tokenizer is cached below `home`."""
+    cache_directory = home / "tokenizers"
+    if source.tokenizer_files is None:
+        tokenizer = tokenizer_from_gguf(
+            source.metadata, file=source.path, cache_directory=cache_directory, fingerprint=source.header_digest
+        )
+    else:
+        files = source.tokenizer_files
+        tokenizer = tokenizer_from_folder(
+            files.tokenizer_json,
+            files.tokenizer_config,
+            eos_token_ids=source.eos_token_ids,
+            cache_directory=cache_directory,
+        )
+    template = ChatTemplate(source.chat_template, tokenizer=tokenizer)
+    return LoadedText(tokenizer, template, template.end_ids() | frozenset(source.eos_token_ids))
+
+
+def _engine(
+    source: ModelSource,
+    program: Program,
+    *,
+    text: LoadedText,
+    size: KVSize,
+    reader: NativeReader,
+    limits: SchedulerConfig,
+    clock: Clock,
+    cost: ProgramCost,
+) -> Engine:
+    cache = KVCache(
+        CacheConfig(
+            block_size=size.spec.block_size,
+            num_blocks=size.spec.num_blocks,
+            windows=tuple(group.window for group in program.kv_groups),
+            fingerprint=f"{source.fingerprint} {reader.isa} {ARITHMETIC_VERSION}",
+            precision=size.spec.precision,
+        )
+    )
+    fit = StepCostFit(_step_counts(cost))
+    return Engine(
+        reader=reader,
+        scheduler=Scheduler(cache, limits, fit.cost()),
+        cache=cache,
+        binder=Binder(
+            cache,
+            num_groups=len(program.kv_groups),
+            max_tokens=limits.max_step_tokens,
+            max_rows=limits.max_rows,
+            max_blocks=-(-size.context // size.spec.block_size) + 1,
+        ),
+        sampler=Sampler(min(program.vocab_size, text.tokenizer.vocab_size)),
+        clock=clock,
+        fit=fit,
+        kv_size=size,
+        kv_groups=program.kv_groups,
+        new_text=partial(Detokenizer, text.tokenizer),
+    )
+
+
+def _step_counts(cost: ProgramCost) -> StepCounts:
+    """The four counts a step's time is affine in, read off made-up rows."""
+    one = cost.step([Row(0, 1)])
+    deep = cost.step([Row(1, 1)])
+    pair_ops = deep.total_flops - one.total_flops
+    return StepCounts(
+        weight_bytes=one.weight_bytes,
+        token_ops=one.total_flops - pair_ops,
+        kv_bytes=deep.kv_bytes - one.kv_bytes,
+        pair_ops=pair_ops,
+    )
+
+
+def _precision(kv: str | None) -> Precision:
+    if kv is None:
+        return DEFAULT_PRECISION
+    if kv not in get_args(Precision):
+        raise ConfigError(f"kv is {kv!r}: it must be one of {', '.join(get_args(Precision))}")
+    return cast(Precision, kv)
+
+
+def _threads(threads: int | None, config: Config) -> int:
+    if threads is None:
+        threads = config.threads
+    if threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if isinstance(threads, bool) or not 1 <= threads <= 1024:
+        raise ConfigError(f"threads is {threads!r}: it must be a whole number from 1 to 1024")
+    return threads

@@ -113,21 +113,42 @@ class ScriptedEngine:
         self.sequences[sequence.sequence_id] = sequence
         return sequence
 
-    def step(self, *, step_s: float = 0.01) -> StepPlan | None:
-        """plan, run, commit, check; None when there was nothing to do."""
-        plan = self.scheduler.plan(self.now_s)
+    def step(self, *, step_s: float | None = None) -> StepPlan | None:
+        """plan, run, commit, check; None when there was nothing to do. Takes the time StepCost says, or 10 ms."""
+        plan = self.plan()
         if plan is None:
             return None
-        self.check_plan(plan)
-        self.cache.check_integrity()
-        finished = self.scheduler.commit(StepResult(plan, self.run(plan)))
-        for sequence in finished:
-            assert sequence.sequence_id not in self.finished, "ended twice"
-            self.finished[sequence.sequence_id] = sequence
-        self.cache.check_integrity()
-        self.plans.append(plan)
+        self.commit(StepResult(plan, self.run(plan)))
+        cost = self.scheduler.step_cost
+        if step_s is None:
+            step_s = 0.01 if cost is None else cost.seconds(plan.rows)
         self.now_s += step_s
         return plan
+
+    def plan(self) -> StepPlan | None:
+        plan = self.scheduler.plan(self.now_s)
+        if plan is not None:
+            self.check_plan(plan)
+            self.cache.check_integrity()
+            self.plans.append(plan)
+        return plan
+
+    def commit(self, result: StepResult) -> None:
+        for sequence in self.scheduler.commit(result):
+            self.end(sequence)
+        self.cache.check_integrity()
+
+    def abort(self, sequence_id: int) -> Sequence | None:
+        sequence = self.scheduler.abort(sequence_id)
+        if sequence is not None:
+            self.end(sequence)
+        self.cache.check_integrity()
+        return sequence
+
+    def end(self, sequence: Sequence) -> None:
+        assert sequence.is_finished
+        assert sequence.sequence_id not in self.finished, "ended twice"
+        self.finished[sequence.sequence_id] = sequence
 
     def run_until_idle(self, *, max_steps: int = 2_000) -> int:
         """Steps until nothing is left; fails when that takes more than `max_steps`."""
@@ -153,6 +174,7 @@ class ScriptedEngine:
                     slot = (group, table[position // block_size], position % block_size)
                     assert slot[1] >= 0, f"row {row} writes into a blank entry"
                     assert slot not in written, f"slot {slot} written twice in a step"
+                    assert self.cache._pools[group].count(slot[1]) == 1, f"row {row} writes into a shared block"
                     written.add(slot)
                     self.slots[slot] = tuple(token_ids[: position + 1])
             if row.needs_logits:

@@ -50,7 +50,8 @@ class Scheduler:
         self._output_ratio = FIRST_OUTPUT_RATIO
         self._num_steps = 0
         self._publishes = config.enable_prefix_cache
-        self._held: StepPlan | None = None  # committed plan that is right for one more step
+        self._held: StepPlan | None = None  # the plan committed last, if it holds for another step
+        self._is_calm = True  # nothing came or ended since the last plan
         self.num_preemptions = 0
         self.num_recomputed_tokens = 0
 
@@ -89,7 +90,7 @@ class Scheduler:
         self._cache.open(sequence.sequence_id, salt=sequence.request.salt)
         self._sequences[sequence.sequence_id] = sequence
         self._waiting.push(sequence)
-        self._held = None
+        self._is_calm = False
 
     def abort(self, sequence_id: int, *, reason: FinishReason = FinishReason.CANCELLED) -> Sequence | None:
         """End a sequence now, in whatever state; None if it has ended already.
@@ -111,7 +112,8 @@ class Scheduler:
         draft = _Draft()
         self._secure_decodes(draft)
         held, self._held = self._held, None
-        if held is not None and not draft.preempted:
+        is_calm, self._is_calm = self._is_calm, True
+        if held is not None and is_calm and not draft.preempted:
             return self._repeat(held, num_steps=1, copies=draft.copies)
         if self._admit(draft):
             self._secure_decodes(draft)  # who comes back from preemption may decode at once
@@ -136,7 +138,7 @@ class Scheduler:
         assert result.plan.step_id == self._num_steps, f"step {result.plan.step_id} is not the last, {self._num_steps}"
         tokens = {token.sequence_id: token for token in result.tokens}
         ended = []
-        self._held = result.plan if result.plan.hold > 1 else None  # an end below drops it again
+        self._held = result.plan if result.plan.hold > 1 else None
         for row in result.plan.rows:
             sequence = self._sequences.get(row.sequence_id)
             if sequence is None:
@@ -214,7 +216,8 @@ class Scheduler:
         sequence.finish_reason = reason
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._learn_length(sequence.num_output_tokens / sequence.request.params.max_tokens)
-        self._refused = self._held = None
+        self._refused = None
+        self._is_calm = False
 
     def _leave_running(self, sequence_id: int) -> None:
         del self._running[sequence_id]

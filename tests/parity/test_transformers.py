@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from tests.builders_models import ORIGINAL_CONTEXT, VOCAB_SIZE, TinyModel, save_tiny_model, tiny_models
+from twostroke import _native
 from twostroke.model.families import build_program
 from twostroke.model.open import open_model
 from twostroke.model.source import ModelSource
+from twostroke.program.native import NativeReader
 from twostroke.program.program import BoundStep, Program
 from twostroke.program.quant import FloatArray
 from twostroke.program.reader import KVSpec, Reader
@@ -25,11 +27,24 @@ BLOCK_SIZE = 16
 NUM_BLOCKS = NUM_TOKENS // BLOCK_SIZE + 1
 
 
+MakeReader = Callable[[Program, ModelSource, KVSpec], Reader]
+
+
 def make_reference(program: Program, source: ModelSource, kv: KVSpec) -> Reader:
     return ReferenceReader(program, source.tensors, kv=kv)
 
 
-READERS: dict[str, Callable[[Program, ModelSource, KVSpec], Reader]] = {"reference": make_reference}
+def make_native(isa: str) -> MakeReader:
+    def make(program: Program, source: ModelSource, kv: KVSpec) -> Reader:
+        return NativeReader(program, source.tensors, kv=kv, threads=2, max_tokens=NUM_TOKENS, max_rows=1, isa=isa)
+
+    return make
+
+
+READERS: dict[str, MakeReader] = {
+    "reference": make_reference,
+    **{f"native_{isa}": make_native(isa) for isa in _native.usable_isas()},
+}
 
 
 @dataclass

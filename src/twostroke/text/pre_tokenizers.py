@@ -52,23 +52,18 @@ class PreTokenizerRecipe:
 
 _RECIPES = {
     PreTokenizerRecipe((_GPT2,)): (
-        "gpt-2",
-        "phi-2",
-        "mpt",
-        "olmo",
-        "stablelm",
-        "jina-v2-code",
-        "jina-v2-en",
-        "gigachat",
+        *("gpt-2", "phi-2", "mpt", "olmo", "roberta-bpe", "jina-v2-code", "jina-v2-es", "jina-v2-de", "jina-v1-en"),
+        *("gigachat", "a.x-4.0", "exaone4", "mellum", "trillion"),
     ),
     PreTokenizerRecipe(_DIGIT_THEN_GPT2): (
         *("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"),
     ),
     PreTokenizerRecipe((_LLAMA3,), ignore_merges=True, add_bos=True): (
-        *("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"),
+        *("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2", "midm-2.0"),
     ),
-    PreTokenizerRecipe((_LLAMA3,)): ("dbrx", "smaug-bpe", "chatglm-bpe", "glm4"),
-    PreTokenizerRecipe((_QWEN2,)): ("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"),
+    PreTokenizerRecipe((_LLAMA3,)): ("dbrx", "smaug-bpe", "chatglm-bpe"),
+    PreTokenizerRecipe((_LLAMA3,), ignore_merges=True): ("glm4",),
+    PreTokenizerRecipe((_QWEN2,)): ("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "kormo"),
     PreTokenizerRecipe((_TEKKEN,), ignore_merges=True, add_bos=True): ("tekken",),
     PreTokenizerRecipe((_GPT4O,)): ("gpt-4o", "llama4"),
     PreTokenizerRecipe((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")): ("falcon",),

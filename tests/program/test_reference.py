@@ -184,6 +184,16 @@ def test_a8_stays_close_to_f32(tensor_type: str) -> None:
         assert 0 < difference < 0.1
 
 
+def test_embedding_rows_are_exact_even_where_products_round_the_same_matrix() -> None:
+    source = make_source(tensor_type="Q5_0", shapes={"output.weight": None})
+    _, exact = make_reader(source)
+    _, rounded = make_reader(source, activations="a8")
+    np.testing.assert_array_equal(rounded._weights["token_embd.weight"], exact._weights["token_embd.weight"])
+    factor = rounded._factors["token_embd.weight"]
+    np.testing.assert_array_equal(factor, to_bf16(exact._weights["token_embd.weight"]))
+    assert (factor != exact._factors["token_embd.weight"]).any()
+
+
 # the reader
 
 

@@ -52,16 +52,19 @@ class ServerProcess:
 
 @contextmanager
 def running_server(command: Sequence[str]) -> Iterator[ServerProcess]:
-    """Start `python COMMAND` and wait for the address it prints first."""
+    """Start `python COMMAND` and wait for the line of stderr with its address."""
     process = subprocess.Popen(
         [sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        address = line[line.find("http://") :].split()[0] if "http://" in line else ""
-        assert address, process.communicate()[1]
-        yield ServerProcess(process, address)
+        assert process.stderr is not None
+        said = ""
+        for line in process.stderr:
+            said += line
+            if "http://" in line:
+                break
+        assert "http://" in said, said
+        yield ServerProcess(process, said[said.find("http://") :].split("/v1")[0].split()[0])
     finally:
         if process.poll() is None:
             process.kill()

@@ -1,8 +1,14 @@
 """A real server process over the scripted model: `python -m tests.serve.scripted_server`. Prints its address."""
 
+import sys
+
 from tests.serve.serve_builders import ScriptedModel
 from twostroke.serve.app import serve
 
 if __name__ == "__main__":
-    pieces = [f" {number}" for number in range(2_000)]
-    serve(ScriptedModel(pieces, pause_s=0.005), port=0, on_ready=lambda address: print(address, flush=True))
+    pieces = [f" {number}" for number in range(20_000)]
+    serve(
+        ScriptedModel(pieces, pause_s=0.005),
+        port=0,
+        on_ready=lambda address: print(address, file=sys.stderr, flush=True),
+    )

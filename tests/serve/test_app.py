@@ -244,6 +244,15 @@ def test_a_path_is_served_under_its_last_part(tmp_path: Any) -> None:
     assert served_name("hf:org/repo:Q8_0") == "hf:org/repo:Q8_0"
 
 
+def test_errors_tell_the_name_of_the_model_not_its_folder(tmp_path: Any) -> None:
+    file = tmp_path / "tiny.gguf"
+    file.touch()
+    model = ScriptedModel(refuse=ChatTemplateError(f"{file} has no chat template"), name=str(file))
+    with client_of(model) as client:
+        response = client.post(CHAT, json=make_chat(model="tiny.gguf"))
+        assert error_of(response)["message"] == "tiny.gguf has no chat template"
+
+
 def test_requests_run_side_by_side() -> None:
     model = ScriptedModel(["x"] * 4, pause_s=0.1)
     with client_of(model) as client:

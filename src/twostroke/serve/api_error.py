@@ -23,19 +23,17 @@ class ApiError(Exception):
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
-def as_api_error(error: Exception, *, prompt_field: str) -> ApiError | None:
+def as_api_error(error: Exception, *, prompt_field: str, message: str) -> ApiError | None:
     """The answer to an error of the model's door; None for one that is our own fault.
 
-    `prompt_field` is what this route calls the prompt.
+    `prompt_field` is what this route calls the prompt; `message` is the error's, fit for strangers.
     """
-    if isinstance(error, ApiError):
-        return error
     if isinstance(error, ParamsError):
-        return ApiError(str(error), param=prompt_field if error.field == "prompt" else error.field)
+        return ApiError(message, param=prompt_field if error.field == "prompt" else error.field)
     if isinstance(error, ChatTemplateError):
-        return ApiError(str(error), param=prompt_field, code="chat_template")
+        return ApiError(message, param=prompt_field, code="chat_template")
     if isinstance(error, CapacityError):
-        return ApiError(str(error), param=prompt_field, code="context_length_exceeded")
+        return ApiError(message, param=prompt_field, code="context_length_exceeded")
     if isinstance(error, RequestError):
-        return ApiError(str(error), status=500)
+        return ApiError(message, status=500)
     return None

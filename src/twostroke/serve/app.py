@@ -82,7 +82,8 @@ class Routes:
         try:
             await answers.submit(self._model, wish.prompts, wish.params, arrival_s=arrival_s)
         except Exception as error:
-            known = as_api_error(error, prompt_field=wish.prompt_field)
+            message = str(error).replace(self._model.model_name, self._names[0])  # a path tells where we live
+            known = as_api_error(error, prompt_field=wish.prompt_field, message=message)
             if known is None:
                 raise
             raise known from None

@@ -61,10 +61,10 @@ def resolve_model(
         if is_fetched(model, _models(home)):
             return packaged_path(model, _models(home))
         return pull(name, home=home, on_progress=on_progress, accept_terms=accept_terms)
-    path = Path(name).expanduser()
-    if name and path.exists():
-        return path
-    raise _unknown(name)
+    path = _existing_path(name)
+    if path is None:
+        raise _unknown(name)
+    return path
 
 
 def pull(name: str, *, home: Path, on_progress: OnProgress | None = None, accept_terms: AcceptTerms = False) -> Path:
@@ -94,6 +94,14 @@ def list_models(*, home: Path, ollama_models: Path) -> list[CatalogEntry]:
         for name in list_ollama_models(ollama_models)
     ]
     return packaged + fetched + local
+
+
+def _existing_path(name: str) -> Path | None:
+    try:
+        path = Path(name).expanduser()
+        return path if name and path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, no such user, a NUL
+        return None
 
 
 def _models(home: Path) -> Path:

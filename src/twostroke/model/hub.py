@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twostroke.errors import DownloadError, ModelNotFoundError
+from twostroke.errors import DownloadError, ModelNotFoundError, TwostrokeError
 from twostroke.model.packaged_fetch import OnProgress
 
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
+TIMEOUT_S = 20.0  # for the list of files; downloads have the client's own
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _FOLDER_FILES = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|chat_template)\.json|chat_template\.jinja"
@@ -52,32 +53,40 @@ def fetch_from_hub(
 
     Raises ModelNotFoundError with what the repository has, or DownloadError.
     """
-    import httpx
     from huggingface_hub import errors
 
     try:
         return _fetch(name, cache, on_progress=on_progress, endpoint=endpoint)
+    except TwostrokeError:
+        raise
     except errors.GatedRepoError as error:
         raise DownloadError(
-            f"hf:{name.repo} asks for its terms to be accepted on its page, and a token: {error}"
+            f"hf:{name.repo} wants its terms accepted on its page, and the client's token: {error}"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise ModelNotFoundError(f"the hub has no repository {name.repo}, or it is private: {error}") from error
-    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        raise DownloadError(f"hf:{name.repo} could not be fetched: {error}") from error
-    except (httpx.HTTPError, OSError) as error:
+    except Exception as error:  # the client passes on what its transport raises, and has changed transports
         raise DownloadError(f"hf:{name.repo} could not be fetched: {error}") from error
 
 
 def _fetch(name: HubName, cache: Path, *, on_progress: OnProgress | None, endpoint: str | None) -> Path:
     from huggingface_hub import HfApi, hf_hub_download
 
-    listing = HfApi(endpoint=endpoint).list_repo_tree(name.repo, recursive=True)
-    files = [HubFile(entry.path, entry.size) for entry in listing if hasattr(entry, "size")]
+    repository = HfApi(endpoint=endpoint).model_info(name.repo, files_metadata=True, timeout=TIMEOUT_S)
+    files = [HubFile(file.rfilename, file.size or 0) for file in repository.siblings or ()]
     chosen = choose_files(name, files)
     bar = _bar_class(_Counter(on_progress, sum(file.num_bytes for file in chosen)))
     paths = [
-        Path(hf_hub_download(name.repo, file.path, cache_dir=cache, endpoint=endpoint, tqdm_class=bar))
+        Path(
+            hf_hub_download(
+                name.repo,
+                file.path,
+                revision=repository.sha,  # all files of one state
+                cache_dir=cache,
+                endpoint=endpoint,
+                tqdm_class=bar,
+            )
+        )
         for file in chosen
     ]
     return paths[0] if paths[0].suffix == ".gguf" else paths[0].parent

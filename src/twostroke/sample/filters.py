@@ -15,6 +15,7 @@ Indices = NDArray[np.intp]
 
 # How far below the best to look first: sorting a few hundred tokens is 20 times cheaper than sorting 50,000.
 _MARGINS = (4.0, 8.0, 16.0)
+_FEW = 512
 
 
 def keep_top_k(scores: Scores, k: int) -> Indices:
@@ -58,4 +59,7 @@ def _first_of_ranking(near: Indices, values: Scores, *, border: np.float32, num_
 
 
 def _near_best(scores: Scores) -> Iterator[Indices]:
-    return (np.flatnonzero(scores >= -margin) for margin in _MARGINS)
+    """Growing candidate sets; none for few scores, where looking costs more than sorting."""
+    if len(scores) > _FEW:
+        for margin in _MARGINS:
+            yield np.flatnonzero(scores >= -margin)

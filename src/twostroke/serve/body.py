@@ -18,7 +18,7 @@ async def read_body(request: Request, limits: LimitsConfig) -> bytes:
     if kind != "application/json":
         raise ApiError(f"Content-Type is {kind or 'missing'!r}: send application/json", status=415)
     announced = request.headers.get("content-length", "0")
-    if announced.isdigit() and int(announced) > limits.max_body_bytes:
+    if announced.isascii() and announced.isdigit() and int(announced) > limits.max_body_bytes:
         raise _too_large(int(announced), limits)
     body = bytearray()
     try:

@@ -8,4 +8,5 @@ NB_MODULE(_native, m) {
     twostroke::bind_weights(m);
     twostroke::bind_program(m);
     twostroke::bind_probe(m);
+    twostroke::bind_files(m);
 }

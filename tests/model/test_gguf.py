@@ -368,6 +368,7 @@ names = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z", "Cf", "Cn", "
 def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, values: dict[str, object]) -> None:
     kinds: dict[type, int] = {int: T_U64, str: T_STR, float: T_F64, bool: T_BOOL}
     path = tmp_path_factory.getbasetemp() / "written.gguf"
+    values = {f"a.{key}": value for key, value in values.items()}  # not one of the keys that mean something
     keys = [(key, kinds[type(value)], value) for key, value in values.items()]
     path.write_bytes(build_gguf(keys, [])[0])
     assert dict(read_gguf(path).metadata) == values

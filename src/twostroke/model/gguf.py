@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from twostroke import _native
 from twostroke.errors import ModelFileError
 from twostroke.model.mapped_file import MappedFile, explain_wrong_file
 from twostroke.model.metadata import Metadata, MetadataValue, StringArray
 from twostroke.model.source import TensorRef
-from twostroke.model.string_array import end_of_strings, read_strings
 from twostroke.model.tensor_type import BLOCK_SIZES, GGUF_TYPE_NAMES
 
 SUPPORTED_VERSIONS = (2, 3)
@@ -225,13 +225,11 @@ def _read_string_array(cursor: _Cursor, length: int, what: str) -> StringArray:
     left = mapped.size - start
     if length * 8 > left:
         raise cursor.error(f"{what} has {length} strings of at least 8 bytes; {left} bytes are left")
-    found = end_of_strings(mapped.array, start=start, length=length)
-    if found.num_read < length:
-        raise cursor.error(
-            f"{what}: string {found.num_read + 1} of {length} at byte {found.end} runs past the end of the file"
-        )
-    cursor.position = found.end
-    return StringArray(length, lambda: read_strings(mapped.array, start=start, length=length))
+    num_read, end = _native.end_of_strings(mapped.array, start, length)
+    if num_read < length:
+        raise cursor.error(f"{what}: string {num_read + 1} of {length} at byte {end} runs past the end of the file")
+    cursor.position = end
+    return StringArray(length, lambda: _native.read_strings(mapped.array, start, length))
 
 
 def _read_tensor_info(cursor: _Cursor, index: int) -> _TensorInfo:

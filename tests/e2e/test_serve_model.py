@@ -147,6 +147,14 @@ def test_a_client_that_leaves_frees_its_blocks(server: ServerProcess, model: str
     wait_until(server.is_idle)
 
 
+def test_leaving_while_a_long_prompt_is_read_frees_its_blocks(server: ServerProcess, model: str) -> None:
+    fields = {"model": model, "prompt": [LOOP[0]] * (CONTEXT - 2), "max_tokens": 1}
+    connection = server.connect("/v1/completions", fields)
+    wait_until(lambda: server.health()["kv_blocks"]["held"] > 0)
+    connection.close()
+    wait_until(server.is_idle)
+
+
 def test_eight_streams_at_once_say_what_each_says_alone(client: openai.OpenAI, model: str) -> None:
     asked = [
         {"model": model, "prompt": [number], "seed": number, "temperature": 40.0, "max_tokens": 16}

@@ -12,7 +12,6 @@ from hypothesis import given, strategies as st
 from tests.builders_sources import FILE, make_source, tiny_metadata
 from twostroke.errors import ModelFileError, UnsupportedModelError
 from twostroke.model.families import FAMILIES, build_program
-from twostroke.model.hyperparameters import Hyperparameters, read_decoder_shape
 from twostroke.model.metadata import StringArray
 from twostroke.model.source import ARCHITECTURES, TensorRef, TensorTable
 
@@ -105,51 +104,6 @@ def test_a_wrong_number_names_file_key_value_and_limit(key: str, value: Any, mes
 def test_a_wrong_tensor_names_both_shapes(name: str, shape: tuple[int, ...] | None, message: str) -> None:
     with pytest.raises(ModelFileError, match=message):
         build_program(make_source(shapes={name: shape}))
-
-
-def test_the_embedding_may_have_more_rows_than_the_tokenizer_but_not_fewer() -> None:
-    few, many = strings(*"abc"), strings(*(str(index) for index in range(41)))
-    assert build_program(make_source(metadata={"tokenizer.ggml.tokens": few})).vocab_size == 40
-    with pytest.raises(ModelFileError, match=r"has shape \[40, 32\], the model needs \[41 or more, 32\]"):
-        build_program(make_source(metadata={"tokenizer.ggml.tokens": many}))
-
-
-def test_missing_blocks_are_counted() -> None:
-    only_first = {name: None for name in make_source().tensors if name.startswith("blk.1.")}
-    with pytest.raises(ModelFileError, match=r"block_count' is 2: it must be 1, the number of blocks"):
-        build_program(make_source(shapes=only_first))
-
-
-def test_head_dim_is_the_quotient_only_when_the_file_is_silent() -> None:
-    quotient = Hyperparameters(make_source(metadata={"llama.attention.key_length": None}))
-    assert read_decoder_shape(quotient).head_dim == 8
-    explicit = make_source(metadata={"llama.attention.key_length": 12, "llama.attention.value_length": 12})
-    shape = read_decoder_shape(Hyperparameters(explicit))
-    assert (shape.head_dim, shape.rotary_dim, shape.q_width, shape.kv_width) == (12, 12, 48, 24)
-    odd = make_source(metadata={"llama.attention.key_length": None, "llama.attention.head_count": 5})
-    with pytest.raises(ModelFileError, match="head_count' is 5: it must be a divisor of the width 32"):
-        build_program(odd)
-
-
-def test_keys_and_values_of_different_size_are_unsupported() -> None:
-    with pytest.raises(UnsupportedModelError, match="value_length is 16, key_length is 8"):
-        build_program(make_source(metadata={"llama.attention.value_length": 16}))
-
-
-def test_every_head_has_its_own_kv_head_when_the_file_is_silent() -> None:
-    shape = read_decoder_shape(Hyperparameters(make_source(metadata={"llama.attention.head_count_kv": None})))
-    assert shape.num_kv_heads == 4
-
-
-def test_counts_per_layer_are_read_when_equal_and_unsupported_when_not() -> None:
-    equal = make_source(metadata={"llama.attention.head_count_kv": np.array([2, 2], np.uint32)})
-    assert build_program(equal).kv_groups[0].num_kv_heads == 2
-    differing = make_source(metadata={"llama.attention.head_count_kv": np.array([2, 4], np.uint32)})
-    with pytest.raises(UnsupportedModelError, match=r"differs between layers \(\[2, 4\]\)"):
-        build_program(differing)
-    as_floats = make_source(metadata={"llama.attention.head_count_kv": np.array([2.0, 2.0])})
-    with pytest.raises(ModelFileError, match="must be an array of whole numbers"):
-        build_program(as_floats)
 
 
 @given(

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from tests.builders_sources import VOCAB, make_source
 from twostroke.model.families import FAMILIES, build_program
 from twostroke.program.cost import Cost, Row, fold_costs, step_cost, step_sizes, visible_pairs
-from twostroke.program.op import OP_TABLE, Activation, GluAttrs, Op, Operands
+from twostroke.program.op import Op
 from twostroke.program.program import Program
 from twostroke.program.quant import TENSOR_TYPES, Arithmetic
 
@@ -147,12 +147,27 @@ def test_prefill_weight_bytes_cover_the_file_once() -> None:
     assert cost.weight_bytes == stored - embedding + 6 * 32 * 4
 
 
-@pytest.mark.parametrize("op", Op)
-def test_every_op_has_a_row_with_a_line_of_documentation(op: Op) -> None:
-    assert OP_TABLE[op].doc
-    assert "\n" not in OP_TABLE[op].doc
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), min_size=1, max_size=5))
+def test_a_step_costs_the_sum_of_its_rows_but_for_the_weights(shapes: list[tuple[int, int]]) -> None:
+    folded = fold_costs(build_program(make_source("gemma3")), kv_precision="f16")
+    rows = [Row(start_pos, num_tokens) for start_pos, num_tokens in shapes]
+    together, alone = folded.step(rows), Cost.total(folded.step([row]) for row in rows)
+    assert together.flops_by_unit == alone.flops_by_unit
+    assert together.kv_bytes == alone.kv_bytes
+    assert together.kv_written_bytes == alone.kv_written_bytes
+    per_token = 32 * 4
+    shared = folded.step([Row(0, 1)]).weight_bytes - per_token
+    assert alone.weight_bytes - together.weight_bytes == (len(rows) - 1) * shared
 
 
-def test_gelu_costs_more_than_silu() -> None:
-    flops = [OP_TABLE[Op.GLU].flops(Operands(GluAttrs(kind), (8, 8), ())).per_token for kind in Activation]
-    assert flops == [5 * 8, 10 * 8]
+@given(st.integers(1, 60), st.integers(1, 59))
+def test_chunks_cost_what_the_whole_costs_but_for_rereading(num_tokens: int, cut: int) -> None:
+    cut = min(cut, num_tokens)
+    folded = fold_costs(build_program(make_source("gemma3")), kv_precision="f16")
+    whole = folded.step([Row(0, num_tokens)])
+    chunks = [Row(0, cut, needs_logits=num_tokens == cut), Row(cut, num_tokens - cut)]
+    parts = Cost.total(folded.step([row]) for row in chunks if row.num_tokens)
+    assert parts.total_flops == whole.total_flops
+    assert parts.kv_written_bytes == whole.kv_written_bytes
+    assert parts.weight_bytes >= whole.weight_bytes
+    assert parts.kv_bytes >= whole.kv_bytes

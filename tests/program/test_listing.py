@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from hypothesis import given, strategies as st
 
 from tests.builders_sources import make_source
 from twostroke.model.families import FAMILIES, build_program
@@ -123,11 +124,48 @@ def test_a_tied_matrix_counts_once() -> None:
         (0, "0"),
         (999, "999"),
         (1000, "1.00k"),
+        (9_994, "9.99k"),
+        (9_996, "10.0k"),
         (12_345, "12.3k"),
+        (99_960, "100k"),
         (999_499, "999k"),
+        (999_999, "1.00M"),
         (2_500_000, "2.50M"),
         (10**12, "1.00T"),
+        (1234 * 10**12, "1234T"),
     ],
 )
 def test_counts_have_three_digits(value: int, text: str) -> None:
     assert count_text(value) == text
+
+
+@given(st.integers(0, 10**15 - 10**12))
+def test_counts_are_right_within_half_a_digit(value: int) -> None:
+    text = count_text(value)
+    number = float(text.rstrip("kMGT")) * 1000 ** ("kMGT".index(text[-1]) + 1 if text[-1] in "kMGT" else 0)
+    assert number == pytest.approx(value, rel=5.1e-3)
+    assert len(text.strip("kMGT").replace(".", "")) <= 3
+
+
+def test_a_deeper_decode_reads_more_kv_and_the_same_weights() -> None:
+    program = build_program(make_source())
+    near, far = (
+        list_program(program, kv_precision="f16", prefill_tokens=8, decode_depth=depth).decode for depth in (10, 50)
+    )
+    assert far.kv_bytes - near.kv_bytes == 40 * 2 * 2 * 2 * 8 * 2
+    assert far.weight_bytes == near.weight_bytes
+
+
+def test_a_window_stops_the_growth_in_its_layers() -> None:
+    program = build_program(make_source("gemma3"))
+    listing = list_program(program, kv_precision="f16", prefill_tokens=8, decode_depth=1000)
+    window, everything = [line.decode.kv_bytes for line in listing.lines if line.op == "attend"]
+    assert (window, everything) == (4 * 2 * 2 * 8 * 2, 1001 * 2 * 2 * 8 * 2)
+
+
+@pytest.mark.parametrize("tensor_type", ["F16", "BF16", "Q8_0", "Q4_1", "Q5_0"])
+def test_types_are_shown_as_stored(tensor_type: str) -> None:
+    weights = {line.name: line.weights for line in make_listing(tensor_type=tensor_type).lines}
+    assert weights["blk.*.attn_q+attn_k+attn_v"] == " ".join([tensor_type] * 3)
+    assert weights["blk.*.attn_norm"] == "F32"
+    assert weights["blk.*.attend"] == ""

@@ -143,9 +143,9 @@ def weight_bytes(program: Program) -> int:
 def count_text(value: int) -> str:
     """1234567 -> "1.23M": three digits and a power of 1000."""
     for power, suffix in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
-        if value >= 10**power:
+        if value >= 999.5 * 10 ** (power - 3):  # below it rounds to three digits of the smaller unit
             scaled = value / 10**power
-            return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f}{suffix}"
+            return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f}{suffix}"
     return str(value)
 
 

@@ -22,8 +22,7 @@ KNOWN_ROLES = frozenset(
     ("system", "developer", "user", "assistant", "model", "tool", "function", "ipython", "environment")
 )
 NO_TEMPLATE = (
-    "this model has no chat template; pass one with chat_template (CLI: --chat-template FILE), "
-    "or send a raw prompt: LLM.generate, `twostroke run --raw` or /v1/completions"
+    "this model has no chat template; send a raw prompt instead: LLM.generate, `twostroke run --raw` or /v1/completions"
 )
 
 
@@ -42,7 +41,9 @@ class ChatTemplate:
 
     def _compile(self, source: str, now: Callable[[], datetime]) -> jinja2.Template:
         try:
-            return TemplateSandbox(now=now).compiled(without_marks(source), ConstantMarker(self._table).rewrite)
+            return TemplateSandbox(now=now, unmark=self._table.unmark).compiled(
+                without_marks(source), ConstantMarker(self._table).rewrite
+            )
         except jinja2.TemplateSyntaxError as error:
             line = without_marks(source).splitlines()[error.lineno - 1 : error.lineno]
             shown = f": {line[0].strip()[:120]!r}" if line else ""
@@ -57,7 +58,7 @@ class ChatTemplate:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
-        """The prompt as text.
+        """The prompt as text, as the template's author sees it.
 
         `add_generation_prompt` opens the answer's turn (the default); `continue_final_message` leaves the
         last message open instead, and the prompt ends with its text. `variables` reach the template as
@@ -119,6 +120,7 @@ class ChatTemplate:
         conversation = _checked_messages(messages)
         values = {
             **self._special_literals(),
+            "documents": None,
             **{name: _without_marks(value) for name, value in variables.items()},
             "messages": _opened(conversation) if continue_final_message else conversation,
             "tools": _without_marks(tools),

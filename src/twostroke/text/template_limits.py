@@ -11,7 +11,9 @@ from jinja2.visitor import NodeTransformer
 
 from twostroke.errors import ChatTemplateError
 
-MAX_WORK = 500_000  # loop turns and macro calls: well under a second, fifty times a long conversation
+MAX_WORK = 500_000  # a loop turn is 1, about a microsecond; a long conversation takes some ten thousand
+MACRO_WORK = 10  # a macro call costs as much as ten loop turns
+RECURSION_WORK = 20  # so does a turn of a recursive loop, twice over
 MAX_CHARS = 4_000_000  # of the output and of any one string: about a million tokens
 MAX_NUMBER_BITS = 4096
 MAX_ARGUMENT = 100_000  # width, indent, count given to a filter or method
@@ -30,7 +32,7 @@ class RenderBudget:
         self._work += work
         if self._work > MAX_WORK:
             raise ChatTemplateError(
-                f"the chat template does more than {MAX_WORK} units of work (a loop turn or macro call is 1); "
+                f"the chat template does more than {MAX_WORK} units of work (a loop turn is 1); "
                 "it may not end, shorten its loops"
             )
 
@@ -89,13 +91,13 @@ class LimitInserter(NodeTransformer):
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
         if node.test is not None:  # turns a loop's own filter skips are turns too
-            node.test = nodes.And(_count("count_turn", nodes.Const(True), node), node.test, lineno=node.lineno)
-        node.body.insert(0, _turn(node))
+            node.test = nodes.And(_count("count_work", nodes.Const(1), node), node.test, lineno=node.lineno)
+        node.body.insert(0, _work(RECURSION_WORK if node.recursive else 1, node))
         return node
 
-    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
+    def visit_Macro(self, node: nodes.Macro | nodes.CallBlock) -> nodes.Node:
         self.generic_visit(node)
-        node.body.insert(0, _turn(node))
+        node.body.insert(0, _work(MACRO_WORK, node))
         return node
 
     visit_CallBlock = visit_Macro
@@ -104,7 +106,7 @@ class LimitInserter(NodeTransformer):
         self.generic_visit(node)
         fixed = sum(len(item.data) for item in node.nodes if isinstance(item, nodes.TemplateData))
         node.nodes = [
-            item if isinstance(item, nodes.TemplateData) else _count("count_output", item, node) for item in node.nodes
+            item if isinstance(item, nodes.TemplateData) else _count("count_output", item, item) for item in node.nodes
         ]
         cost = nodes.ExprStmt(_count("count_fixed", nodes.Const(fixed), node), lineno=node.lineno)
         return [cost, node] if fixed else [node]
@@ -115,22 +117,22 @@ class LimitInserter(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
-        node.expr = _weighed(node.expr)
+        node.expr = _compared(node.expr)
         for operand in node.ops:
-            operand.expr = _weighed(operand.expr)
+            operand.expr = _compared(operand.expr)
         return node
 
 
-def _weighed(node: nodes.Expr) -> nodes.Expr:
-    return node if isinstance(node, nodes.Const) else _count("weighed", node, node)
+def _compared(node: nodes.Expr) -> nodes.Expr:
+    return node if isinstance(node, nodes.Const) else _count("compared", node, node)
 
 
 def _count(name: str, value: nodes.Expr, at: nodes.Node) -> nodes.Filter:
     return nodes.Filter(value, name, [], [], None, None, lineno=at.lineno)
 
 
-def _turn(node: nodes.Node) -> nodes.Node:
-    return nodes.ExprStmt(_count("count_turn", nodes.Const(True), node), lineno=node.lineno)
+def _work(amount: int, node: nodes.Node) -> nodes.Node:
+    return nodes.ExprStmt(_count("count_work", nodes.Const(amount), node), lineno=node.lineno)
 
 
 def joined_size(parts: Sequence[object]) -> int:

@@ -5,14 +5,16 @@ jinja2's sandbox, costly operations by RenderBudget. Compiles templates for Chat
 """
 
 import json
+import logging
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 import jinja2
 from jinja2 import nodes, pass_context
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
@@ -37,6 +39,8 @@ _FILTERS = (
     *("string", "title", "trim", "truncate", "unique", "upper", "wordcount"),
 )
 _REFUSED_METHODS = frozenset(("format_map", "expandtabs", "translate", "encode"))
+_PER_ITEM = frozenset(("sort", "dictsort", "unique", "groupby", "map", "select", "reject", "selectattr", "rejectattr"))
+_CASE_CHANGES = frozenset(("upper", "lower", "title", "capitalize", "casefold", "swapcase"))
 _WIDE_FIELD = re.compile(r"\d{4,}|\*|\{[^{}]*\{")  # a width of 1000 or more, or one taken from an argument
 _FIELD_WIDTH = 1000
 _CONTROL_NODES = {"Include": "include", "Import": "import", "FromImport": "from", "Extends": "extends"}
@@ -61,7 +65,9 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset(("+", "*", "%", "**", "//"))
 
-    def __init__(self, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, *, now: Callable[[], datetime], unmark: Callable[[str], str]) -> None:
+        """`now` answers strftime_now; `unmark` turns a written string into the one typed, for comparisons."""
+        self._unmark = unmark
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols])
         self._keep_filters(self.filters)
         self.globals = {
@@ -74,12 +80,13 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def _keep_filters(self, known: dict[str, Any]) -> None:
         self.filters = {name: _guarded(name, known[name]) for name in _FILTERS}
+        self.filters |= {name: _unmarking(self.filters[name], self._unmark) for name in _CASE_CHANGES & known.keys()}
         self.filters |= {
-            "count_turn": _count_turn,
+            "count_work": _count_work,
             "count_fixed": _count_fixed,
             "count_output": _count_output,
             "joined": _joined,
-            "weighed": _weighed,
+            "compared": _compared(self._unmark),
             "tojson": _tojson,
             "sum": _sum,
         }
@@ -93,9 +100,26 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
                 raise jinja2.TemplateSyntaxError(
                     f"tag {tag!r} is not allowed: a chat template is one text", found.lineno
                 )
+        self._warn_of_unknown(parsed)
         rewrite(parsed)
         code = self.compile(LimitInserter().visit(parsed), filename="<template>")
         return self.template_class.from_code(self, code, self.make_globals(None))
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+        """Refuse at once: jinja2 alone would let a template go on until it uses the value."""
+        raise SecurityError(f"attribute {attribute!r} of a {type(obj).__name__} is out of a template's reach")
+
+    def _warn_of_unknown(self, parsed: nodes.Template) -> None:
+        """Filters and tests nobody knows fail at load, but inside an `if` jinja2 waits until they are reached."""
+        for node in parsed.find_all((nodes.Filter, nodes.Test)):
+            kind, known = ("filter", self.filters) if isinstance(node, nodes.Filter) else ("test", self.tests)
+            if node.name not in known:
+                logging.getLogger("twostroke").warning(
+                    "the chat template, line %d: no %s %r; rendering fails where it is reached",
+                    node.lineno,
+                    kind,
+                    node.name,
+                )
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Size checks before the operation; the name `operator` is jinja2's."""
@@ -109,6 +133,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         owner = getattr(method, "__self__", None)
         if isinstance(owner, str):
             _check_method(context[BUDGET], owner, method.__name__, args, kwargs)
+            if method.__name__ in _CASE_CHANGES:
+                obj = getattr(self._unmark(owner), method.__name__)
         return super().call(context, obj, *args, **kwargs)
 
 
@@ -174,6 +200,16 @@ def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
+def _unmarking(function: Callable[..., Any], unmark: Callable[[str], str]) -> Callable[..., Any]:
+    """A filter that changes letters: marks have no upper case, and the result is no control literal."""
+
+    @pass_context
+    def unmarking(context: Context, value: Any) -> Any:
+        return function(context, unmark(str(value)) if isinstance(value, str) else value)
+
+    return unmarking
+
+
 def _pay_for_filter(
     budget: RenderBudget, name: str, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> None:
@@ -182,8 +218,8 @@ def _pay_for_filter(
             check_argument(argument)
     if isinstance(value, str):
         budget.build(len(value))
-    elif isinstance(value, list | tuple | Mapping):
-        budget.spend(len(value))
+    elif isinstance(value, Sized):
+        budget.spend(len(value) * (4 if name in _PER_ITEM else 1))
     if name in ("string", "escape", "e", "upper", "lower", "trim"):
         budget.weigh(value)
     if name == "replace" and len(args) >= 2:
@@ -199,9 +235,9 @@ def _pay_for_filter(
 
 
 @pass_context
-def _count_turn(context: Context, value: bool) -> bool:
-    context[BUDGET].spend(1)
-    return value
+def _count_work(context: Context, amount: int) -> bool:
+    context[BUDGET].spend(amount)
+    return True
 
 
 @pass_context
@@ -221,10 +257,14 @@ def _joined(context: Context, parts: list[Any]) -> str:
     return "".join(map(str, parts))
 
 
-@pass_context
-def _weighed(context: Context, value: Any) -> Any:
-    context[BUDGET].weigh(value)
-    return value
+def _compared(unmark: Callable[[str], str]) -> Callable[[Context, Any], Any]:
+    @pass_context
+    def compared(context: Context, value: Any) -> Any:
+        context[BUDGET].weigh(value)
+        is_marked = type(value) is str and not value.isascii()
+        return unmark(value) if is_marked else value
+
+    return compared
 
 
 @pass_context

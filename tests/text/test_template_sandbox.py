@@ -152,7 +152,8 @@ def test_a_long_conversation_stays_well_below_the_limits(monkeypatch: pytest.Mon
     monkeypatch.setattr(template_limits, "MAX_WORK", template_limits.MAX_WORK // 10)
     source = (
         "{% for m in messages %}{% if '</think>' in m.content %}"
-        "repetitions kept": growing("[]", "ns.x + ['x' * 3000000]"),
+        "{% set c = m.content.split('</think>')[-1].lstrip('\n') %}{% else %}{% set c = m.content|trim %}{% endif %}"
+        "{{ '<|im_start|>' + m.role + '\n' + c + '<|im_end|>\n' }}"
         "{% for call in m.calls %}{{ call|tojson }}{% endfor %}{% endfor %}"
     )
     messages = [{"role": "user", "content": "word " * 200, "calls": [{"a": "b"}] * 3}] * 1000

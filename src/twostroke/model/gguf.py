@@ -1,7 +1,8 @@
 """One GGUF file (v2, v3): header, key-values and tensor infos, checked against the bytes that are there.
 
 Every length and count is bounded by the bytes left before anything is allocated, so a hostile header
-costs nothing. Tensor data is only located. Called by `open_model` through the split reader.
+costs nothing. Tensor data is only located: offsets off the alignment and tensors that overlap are
+refused, bytes after the last tensor ignored. Called by `open_model` through the split reader.
 
     magic | version | tensor count | key count | keys... | tensor infos... | padding | tensor data | anything
 """
@@ -27,6 +28,7 @@ MAX_DIMENSIONS = 4
 MAX_ALIGNMENT = 65_536  # one huge page would be 2 MiB; no writer goes beyond 4 KiB
 MAX_ARRAY_DEPTH = 4
 DEFAULT_ALIGNMENT = 32
+MAX_TENSOR_BYTES = 2**63 - 1  # file sizes are signed 64-bit numbers
 _HEADER_BYTES = 24
 _SMALLEST_KEY = 8 + 1 + 4 + 1  # name length, one letter, type, one byte
 _SMALLEST_TENSOR = 8 + 1 + 4 + 8 + 4 + 8  # name length, one letter, dimensions, one of them, type, offset
@@ -267,6 +269,10 @@ def _locate_tensors(
                 mapped.path, f"tensor {info.name!r} has the offset {info.offset}, not a multiple of {alignment}"
             )
         start, num_bytes = data_start + info.offset, _tensor_bytes(mapped.path, info)
+        if num_bytes > MAX_TENSOR_BYTES:
+            raise ModelFileError(
+                mapped.path, f"tensor {info.name!r} of dimensions {info.dims} needs {num_bytes} bytes: size overflow"
+            )
         if start + num_bytes > mapped.size:
             raise ModelFileError(
                 mapped.path,

@@ -14,6 +14,8 @@ from twostroke.errors import ModelFileError, UnsupportedModelError
 from twostroke.model.families import FAMILIES, build_program
 from twostroke.model.metadata import StringArray
 from twostroke.model.source import ARCHITECTURES, TensorRef, TensorTable
+from twostroke.model.tensor_type import BLOCK_SIZES, SUPPORTED_TYPES
+from twostroke.program.quant import TENSOR_TYPES
 
 
 def strings(*texts: str) -> StringArray:
@@ -113,3 +115,9 @@ def test_a_wrong_tensor_names_both_shapes(name: str, shape: tuple[int, ...] | No
 def test_any_value_of_any_key_is_a_program_or_a_typed_error(key: str, value: Any) -> None:
     with contextlib.suppress(ModelFileError, UnsupportedModelError):
         assert build_program(make_source(metadata={key: value})).weights
+
+
+def test_file_reader_and_kernels_agree_on_tensor_types() -> None:
+    assert set(SUPPORTED_TYPES) == set(TENSOR_TYPES)
+    for name, row in TENSOR_TYPES.items():
+        assert (row.block_size, row.block_bytes) == (BLOCK_SIZES[name].num_elements, BLOCK_SIZES[name].num_bytes)

@@ -153,3 +153,36 @@ def test_counts_per_layer_are_read_when_equal_and_unsupported_when_not() -> None
     as_floats = make_source(metadata={"llama.attention.head_count_kv": np.array([2.0, 2.0])})
     with pytest.raises(ModelFileError, match="must be an array of whole numbers"):
         build_program(as_floats)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("expert_count", 8),
+        ("attention.causal", False),
+        ("attention.clamp_kqv", 8.0),
+        ("logit_scale", 0.0625),
+        ("embedding_scale", 12.0),
+        ("rope.scaling.yarn_ext_factor", 0.5),
+        ("rope.scaling.yarn_log_multiplier", 0.1),
+        ("residual_scale", "much"),
+        ("expert_count", np.array([8, 8])),
+    ],
+)
+def test_a_variant_no_family_computes_is_refused_not_ignored(key: str, value: Any) -> None:
+    with pytest.raises(UnsupportedModelError, match=rf"tiny\.gguf: key 'llama\.{key}' is .*absent or"):
+        build_program(make_source(metadata={f"llama.{key}": value}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("expert_count", 0),
+        ("attention.causal", True),
+        ("logit_scale", 1.0),
+        ("rope.scaling.yarn_ext_factor", -1.0),
+        ("rope.scaling.yarn_ext_factor", 1.0),
+    ],
+)
+def test_values_that_change_nothing_load(key: str, value: Any) -> None:
+    assert build_program(make_source(metadata={f"llama.{key}": value})).weights

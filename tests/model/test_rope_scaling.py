@@ -114,6 +114,7 @@ def test_a_silent_file_has_no_scaling() -> None:
 
 def test_linear_by_the_new_and_the_old_key() -> None:
     assert read_keys(type="linear", factor=4.0) == LinearScaling(4.0)
+    assert read_keys(factor=4.0) == LinearScaling(4.0)
     assert read(make_source(metadata={"llama.rope.scale_linear": 2.0})) == LinearScaling(2.0)
 
 

@@ -6,8 +6,10 @@ the limit. It builds nothing and reads no weight.
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -17,6 +19,21 @@ from twostroke.model.source import ModelSource, TensorTable
 
 MAX_COUNT = 2**24  # widths, heads, layers: far above any model, far below what overflows
 MAX_CONTEXT = 2**31 - 1  # positions are int32
+# Keys that change what a model computes in ways no family here does, with the values that change nothing.
+_NEUTRAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "expert_count": (0,),
+        "attention.causal": (True,),
+        "attention.clamp_kqv": (0,),
+        "attention.max_alibi_bias": (0,),
+        "embedding_scale": (0, 1),
+        "logit_scale": (0, 1),
+        "residual_scale": (0, 1),
+        "rope.scaling.alpha": (0, 1),
+        "rope.scaling.yarn_ext_factor": (-1, 1),
+        "rope.scaling.yarn_log_multiplier": (0,),
+    }
+)
 _BLOCK_NAME = re.compile(r"blk\.(\d{1,9})\.")
 
 
@@ -117,6 +134,7 @@ class DecoderShape:
 
 def read_decoder_shape(params: Hyperparameters) -> DecoderShape:
     """Read and check what every family has; the sizes agree with each other and with the tensors present."""
+    _refuse_variants(params)
     num_heads = params.count("attention.head_count")
     width = params.count("embedding_length")
     head_dim = _read_head_dim(params, width=width, num_heads=num_heads)
@@ -132,6 +150,16 @@ def read_decoder_shape(params: Hyperparameters) -> DecoderShape:
         context_length=params.count("context_length", at_most=MAX_CONTEXT),
         eps=params.positive("attention.layer_norm_rms_epsilon"),
     )
+
+
+def _refuse_variants(params: Hyperparameters) -> None:
+    for name, neutral in _NEUTRAL.items():
+        value = params.metadata.get(params.key(name), neutral[0])
+        if not isinstance(value, bool | int | float) or value not in neutral:
+            raise UnsupportedModelError(
+                f"{params.file}: key {params.key(name)!r} is {value!r:.80}; "
+                f"supported are {params.architecture} models where it is absent or {neutral[0]}"
+            )
 
 
 def _read_num_layers(params: Hyperparameters) -> int:

@@ -127,7 +127,8 @@ def rope_table(name: str, *, base: float, rotary_dim: int, scaling: RopeScaling)
 
 def read_rope_scaling(params: Hyperparameters, *, context_length: int, rotary_dim: int) -> RopeScaling:
     """The scaling a model's metadata and rope_freqs.weight ask for."""
-    kind = params.text("rope.scaling.type", default="none")
+    # A factor alone means linear: so files before the type was stored are read everywhere.
+    kind = params.text("rope.scaling.type", default="linear" if params.has("rope.scaling.factor") else "none")
     if kind not in SUPPORTED_SCALINGS:
         raise UnsupportedModelError(
             f"{params.file}: key {params.key('rope.scaling.type')!r} is {kind!r}; "

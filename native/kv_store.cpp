@@ -1,10 +1,16 @@
 #include "kv_store.h"
 
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
 
 namespace twostroke {
+namespace {
+
+constexpr double kMostBytes = 1e15;  // no machine has them; beyond, sizes would wrap around
+
+}  // namespace
 
 KVStore::KVStore(KVPrecision precision, int32_t block_size, std::vector<KVGroupSpec> groups)
     : precision_(precision), block_size_(block_size), units_per_block_(block_size / kUnitTokens) {
@@ -17,6 +23,9 @@ KVStore::KVStore(KVPrecision precision, int32_t block_size, std::vector<KVGroupS
             throw std::invalid_argument("head_dim is " + std::to_string(spec.head_dim) + ", must be even");
         const size_t unit_bytes = kv_unit_bytes(precision, spec.head_dim);
         const size_t block_bytes = unit_bytes * units_per_block_ * spec.num_layers * spec.num_kv_heads;
+        const double wanted = static_cast<double>(unit_bytes) * units_per_block_ * spec.num_layers *
+                              spec.num_kv_heads * spec.num_blocks;
+        if (wanted > kMostBytes) throw std::bad_alloc();
         groups_.push_back({spec, unit_bytes, block_bytes, Pages(block_bytes * spec.num_blocks)});
     }
 }

@@ -1,0 +1,75 @@
+"""Threads that meet: every item is done once per round, failures end a run and not the pool, sleepers wake."""
+
+import os
+import time
+
+import pytest
+
+from twostroke import _native
+
+THREADS = (1, 2, 3, 5)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("num_items", [0, 1, 2, 7, 64, 1000])
+def test_every_item_is_done_once_per_round(threads: int, num_items: int) -> None:
+    pool = _native.Pool(threads)
+    assert pool.count_shares(num_items, 20, -1) == [20] * num_items
+
+
+def test_many_barriers_in_many_runs() -> None:
+    pool = _native.Pool(2)
+    for _ in range(50):
+        assert pool.count_shares(3, 100, -1) == [100] * 3
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_an_exception_on_any_thread_reaches_the_caller_and_the_pool_goes_on(threads: int) -> None:
+    pool = _native.Pool(threads)
+    for thrower in range(threads):
+        with pytest.raises(RuntimeError, match="as asked"):
+            pool.count_shares(10, 6, thrower)
+        assert pool.count_shares(10, 6, -1) == [6] * 10
+
+
+def test_threads_that_fell_asleep_wake_up() -> None:
+    pool = _native.Pool(3)
+    for _ in range(3):
+        assert pool.count_shares(9, 2, -1) == [2] * 9
+        time.sleep(0.005)
+
+
+def test_an_idle_pool_uses_no_processor_time() -> None:
+    pool = _native.Pool(4)
+    pool.count_shares(4, 4, -1)
+    time.sleep(0.02)
+    before = time.process_time()
+    time.sleep(0.2)
+    assert time.process_time() - before < 0.05
+    assert pool.num_threads == 4
+
+
+def test_a_pool_without_threads_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one thread"):
+        _native.Pool(0)
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_forked_child_is_told_and_can_end() -> None:
+    pool = _native.Pool(2)
+    pool.count_shares(2, 2, -1)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            pool.count_shares(2, 2, -1)
+        except RuntimeError as error:
+            code = 0 if "after the fork" in str(error) else 2
+        del pool
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert pool.count_shares(2, 2, -1) == [2, 2]
+
+
+def test_more_threads_than_processors_still_finish() -> None:
+    assert _native.Pool(12).count_shares(50, 10, -1) == [10] * 50

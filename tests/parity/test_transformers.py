@@ -36,7 +36,7 @@ def make_reference(program: Program, source: ModelSource, kv: KVSpec) -> Reader:
 
 def make_native(isa: str) -> MakeReader:
     def make(program: Program, source: ModelSource, kv: KVSpec) -> Reader:
-        return NativeReader(program, source.tensors, kv=kv, threads=2, max_tokens=NUM_TOKENS, max_rows=1, isa=isa)
+        return NativeReader(program, source.tensors, kv=kv, threads=1, max_tokens=NUM_TOKENS, max_rows=1, isa=isa)
 
     return make
 
@@ -64,6 +64,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder: Path = tmp_path_factory.mktemp(tiny.name)
     model = save_tiny_model(tiny, folder)
     token_ids = np.random.default_rng(11).integers(3, VOCAB_SIZE, NUM_TOKENS).tolist()
+    torch.set_num_threads(1)  # the models are tiny: threads would only wait for each other
     with torch.no_grad():
         logits: Any = model(torch.tensor([token_ids])).logits[0].numpy()
     return Case(open_model(folder), token_ids, logits)

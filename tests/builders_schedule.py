@@ -202,6 +202,7 @@ class ScriptedEngine:
         ids = [row.sequence_id for row in plan.rows]
         assert ids, "no row"
         assert len(ids) == len(set(ids)), "a sequence twice"
+        assert not set(plan.preempted) & set(ids), "a row for who was preempted"
         assert len(ids) <= config.max_rows
         assert self.scheduler.num_running <= config.max_rows
         assert plan.num_tokens <= config.max_step_tokens

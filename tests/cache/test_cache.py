@@ -59,14 +59,6 @@ def test_reserve_that_does_not_fit_changes_nothing(windows: tuple[int | None, ..
     assert state_of(cache) == before
 
 
-def test_reserve_leaves_what_is_kept_for_others() -> None:
-    cache = make_cache(num_blocks=3, block_size=4)
-    cache.open(A)
-    assert cache.try_reserve(A, end=12, keep_free=[1]) is None
-    assert cache.try_reserve(A, end=8, keep_free=[1]) == ()
-    assert cache.try_reserve(A, end=8, keep_free=[3]) == (), "nothing new is needed"
-
-
 def test_the_array_of_a_table_is_the_table() -> None:
     cache = make_cache(num_blocks=20, block_size=4)
     opened(cache, A, range(70))

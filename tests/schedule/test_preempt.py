@@ -42,6 +42,6 @@ def test_only_what_is_less_urgent_and_behind_in_the_queue_is_outranked() -> None
     head = make_sequence(9, arrival_s=40.0, priority=1)
     aged = running(1, priority=2)  # arrived at 1 s: ahead of the head, which came 39 s later
     young = make_sequence(39, arrival_s=39.0, priority=2)
-    equal = make_sequence(3, arrival_s=39.0, priority=1)
+    equal = make_sequence(3, arrival_s=41.0, priority=1)
     found = outranked([aged, young, equal], by=head, max_preemptions=2, ageing_s=30.0)
     assert [each.sequence_id for each in found] == [39]

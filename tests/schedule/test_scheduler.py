@@ -210,6 +210,45 @@ def test_an_equally_urgent_request_displaces_nobody() -> None:
     assert engine.scheduler.num_preemptions == 0
 
 
+def test_cached_blocks_a_prompt_will_hold_are_not_room_for_the_rest_of_it() -> None:
+    engine = make_engine(num_blocks=5, block_size=4, max_rows=4)
+    engine.add(make_sequence(1, prompt=range(9), max_tokens=1))
+    engine.run_until_idle()
+    engine.add(make_sequence(2, prompt=12, max_tokens=1))
+    engine.add(make_sequence(3, prompt=range(9), max_tokens=1))
+    assert shape(engine.step()) == [(2, 0, 12)]
+    assert engine.cache.num_available == (5,), "two cached, one free, and the three just left"
+    assert engine.scheduler.num_waiting == 1
+
+
+def test_a_head_that_holds_twins_of_findable_blocks_lets_go_of_them_rather_than_wait_for_ever() -> None:
+    engine = make_engine(num_blocks=4, block_size=4, max_rows=2, max_preemptions=1)
+    engine.scheduler._output_ratio = 0.0
+    engine.add(make_sequence(1, prompt=range(4), max_tokens=8))
+    engine.add(make_sequence(2, prompt=range(4), max_tokens=12))
+    engine.run_until_idle()
+    assert engine.scheduler.num_preemptions == 1
+    for sequence in engine.finished.values():
+        assert sequence.output_token_ids == answer_of(sequence)
+
+
+@pytest.mark.parametrize("max_preemptions", [0, 2])
+def test_one_gives_way_when_all_prefills_are_stuck_even_if_all_are_pinned(max_preemptions: int) -> None:
+    """Two that share the blocks of a window: leaving a shared block behind frees nothing, so both run short."""
+    engine = make_engine(
+        num_blocks=4, block_size=4, windows=(8,), max_rows=4, max_chunk_tokens=2, max_preemptions=max_preemptions
+    )
+    engine.add(make_sequence(0, prompt=range(16), max_tokens=1))
+    engine.run_until_idle()
+    engine.scheduler._output_ratio = 0.0
+    first = engine.add(make_sequence(1, prompt=[*range(16), *[1] * 24], max_tokens=1))
+    second = engine.add(make_sequence(2, prompt=[*range(16), *[2] * 24], max_tokens=1))
+    engine.run_until_idle()
+    assert (first.num_preemptions, second.num_preemptions) == (0, 1)
+    for sequence in engine.finished.values():
+        assert sequence.output_token_ids == answer_of(sequence)
+
+
 # Prefix reuse
 
 
@@ -493,7 +532,6 @@ def test_a_thousand_aborts_leave_no_trace() -> None:
     assert not scheduler.has_work
     assert not scheduler._promises
     assert not scheduler._unstarted
-    assert not scheduler._pinned
     assert not scheduler._cache._tenures
     assert engine.cache.counts().free == 8
 

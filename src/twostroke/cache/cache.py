@@ -182,21 +182,17 @@ class KVCache:
         """Whether positions up to `end` (exclusive) are reserved and private."""
         return end <= self._tenures[sequence_id].num_writable
 
-    def try_reserve(
-        self, sequence_id: int, *, end: int, keep_free: Seq[int] | None = None
-    ) -> tuple[BlockCopy, ...] | None:
+    def try_reserve(self, sequence_id: int, *, end: int) -> tuple[BlockCopy, ...] | None:
         """Reserve the positions from the computed ones up to `end` for writing; None if they do not fit.
 
-        Whole or not at all. Shared blocks in that range are replaced; the copies must run before the
-        step. `keep_free` blocks per group stay available for others.
+        Whole or not at all. Shared blocks in that range are replaced; the copies must run before the step.
         """
         tenure = self._tenures[sequence_id]
         num_entries = self._num_entries(end)
         first = tenure.num_computed // self._block_size
-        for group, (pool, table) in enumerate(zip(self._pools, tenure.tables, strict=True)):
+        for pool, table in zip(self._pools, tenure.tables, strict=True):
             num_needed = max(num_entries - len(table.blocks), 0) + len(self._shared(pool, table, first))
-            kept = keep_free[group] if keep_free is not None else 0
-            if num_needed and num_needed > pool.num_available - kept:
+            if num_needed > pool.num_available:
                 return None
         copies: list[BlockCopy] = []
         for group, (pool, table) in enumerate(zip(self._pools, tenure.tables, strict=True)):

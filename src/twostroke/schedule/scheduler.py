@@ -17,7 +17,7 @@ from twostroke.core.step_cost import StepCost
 from twostroke.errors import CapacityError, PromptError
 from twostroke.schedule.budget import Tally, chunk_within, next_output_ratio
 from twostroke.schedule.config import SchedulerConfig
-from twostroke.schedule.policy import prefill_order, queue_key
+from twostroke.schedule.policy import prefill_order
 from twostroke.schedule.preempt import outranked, victims
 from twostroke.schedule.waiting import WaitingQueue
 
@@ -44,7 +44,6 @@ class Scheduler:
         self._running: dict[int, Sequence] = {}  # in order of admission
         self._waiting = WaitingQueue(ageing_s=config.priority_ageing_s)
         self._promises: dict[int, tuple[int, ...]] = {}  # running sequence -> blocks per group it was admitted for
-        self._pinned: set[int] = set()  # running sequences that must not be preempted again
         self._unstarted: set[int] = set()  # admitted for the first time, no row yet: may still find more in the cache
         self._refused: int | None = None  # head of the queue that had no room; asked again when room may have grown
         self._output_ratio = FIRST_OUTPUT_RATIO
@@ -120,7 +119,7 @@ class Scheduler:
         decodes = self._decode_rows()
         prefills = self._prefill_rows(decodes, draft, now_s)
         while not decodes and not prefills and len(self._running) > 1:
-            self._unlock(draft)
+            self._give_way(draft)
             prefills = self._prefill_rows(decodes, draft, now_s)
         rows = (*decodes, *prefills)
         assert rows, f"no progress: {self.num_running} running, {self.num_waiting} waiting, {self._cache.counts()}"
@@ -222,7 +221,6 @@ class Scheduler:
     def _leave_running(self, sequence_id: int) -> None:
         del self._running[sequence_id]
         del self._promises[sequence_id]
-        self._pinned.discard(sequence_id)
         self._unstarted.discard(sequence_id)
 
     # Rows
@@ -301,8 +299,8 @@ class Scheduler:
         steps = min(
             sequence.request.params.max_tokens - sequence.num_output_tokens for sequence in self._running.values()
         )
-        rooms = [a - k for a, k in zip(self._cache.num_available, self._kept_for_pinned(None), strict=True)]
-        return max(1, min(steps, min(rooms) // len(self._running) * self._cache.config.block_size))
+        num_blocks_each = min(self._cache.num_available) // len(self._running)
+        return max(1, min(steps, num_blocks_each * self._cache.config.block_size))
 
     # Admission
 
@@ -364,8 +362,6 @@ class Scheduler:
         self._promises[sequence.sequence_id] = self._wanted(sequence)
         if sequence.num_preemptions == 0:
             self._unstarted.add(sequence.sequence_id)
-        if sequence.num_preemptions >= self.config.max_preemptions:
-            self._pinned.add(sequence.sequence_id)
 
     def _clear_way(self, head: Sequence, draft: _Draft) -> bool:
         """Make room for the head if less urgent work can give it; True when it can start."""
@@ -392,7 +388,7 @@ class Scheduler:
             displaced.append(rival)
         for rival in displaced:
             self._preempt(rival, draft)
-        return self._take_tails(lambda: self._has_room(head, giving=()), spare=head)
+        return self._take_tails(lambda: self._has_room(head, giving=()))
 
     def _clear_everything(self) -> bool:
         """Nothing runs, so whatever is held is held by the queue: let go of it all. Then anything added fits."""
@@ -439,24 +435,17 @@ class Scheduler:
             while sequence.status is SequenceStatus.RUNNING and not self._has_blocks(
                 sequence, sequence.num_tokens, draft
             ):
-                self._preempt(self._victim(self._running.values()), draft)
-                self._learn_length(MEMORY_RAN_OUT)
+                self._give_way(draft)
 
-    def _unlock(self, draft: _Draft) -> None:
-        """Nobody decodes and no prefill has blocks: one gives way, never the one that came first."""
-        first = min(self._running.values(), key=lambda each: queue_key(each, ageing_s=self.config.priority_ageing_s))
-        self._preempt(self._victim(each for each in self._running.values() if each is not first), draft)
-        self._learn_length(MEMORY_RAN_OUT)
+    def _give_way(self, draft: _Draft) -> None:
+        """Memory ran out: one sequence goes back to the queue.
 
-    def _victim(self, sequences: Iterable[Sequence]) -> Sequence:
-        """The first to give way among those that hold blocks; a pinned one only when all are.
-
-        Pinned sequences can run short only where blocks of a window they set aside are shared.
+        A pinned one only when all are. They can run short only where they share blocks of a window:
+        leaving a shared block behind frees nothing.
         """
-        sequences = list(sequences)
-        holding = [each for each in sequences if self._cache.num_entries(each.sequence_id)] or sequences
-        able = victims(holding, max_preemptions=self.config.max_preemptions)
-        return (able or victims(holding, max_preemptions=None))[0]
+        able = victims(self._running.values(), max_preemptions=self.config.max_preemptions)
+        self._preempt((able or victims(self._running.values(), max_preemptions=None))[0], draft)
+        self._learn_length(MEMORY_RAN_OUT)
 
     def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
         """Back to the queue with all it holds; its tail is taken when someone needs it."""
@@ -473,30 +462,23 @@ class Scheduler:
         """Reserve up to `end`, with tails of preempted sequences if need be."""
 
         def reserve() -> bool:
-            kept = self._kept_for_pinned(sequence.sequence_id)
-            copies = self._cache.try_reserve(sequence.sequence_id, end=end, keep_free=kept)
+            copies = self._cache.try_reserve(sequence.sequence_id, end=end)
             if copies is not None:
                 draft.copies += copies
             return copies is not None
 
-        return self._cache.can_write(sequence.sequence_id, end) or self._take_tails(reserve, spare=sequence)
+        return self._cache.can_write(sequence.sequence_id, end) or self._take_tails(reserve)
 
-    def _take_tails(self, enough: Callable[[], bool], *, spare: Sequence) -> bool:
+    def _take_tails(self, enough: Callable[[], bool]) -> bool:
         """Take tails of preempted sequences, last of the queue first, block by block until `enough`."""
         if enough():
             return True
         for sequence in reversed(self._waiting.sequences):
-            if sequence is spare:
-                continue
             while num_entries := self._cache.num_entries(sequence.sequence_id):
                 sequence.num_computed = self._cache.drop_tail(sequence.sequence_id, num_entries - 1)
                 if enough():
                     return True
         return False
-
-    def _kept_for_pinned(self, sequence_id: int | None) -> list[int]:
-        """Blocks per group set aside for pinned sequences other than this one."""
-        return self._owed(self._pinned - {sequence_id} if sequence_id in self._pinned else self._pinned)
 
     def _learn_length(self, fraction: float) -> None:
         self._output_ratio = next_output_ratio(

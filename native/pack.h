@@ -23,6 +23,9 @@
 
 namespace twostroke {
 
+// Longer rows are refused: the scratch of a linear holds six tokens' corrections per block of 32.
+inline constexpr int32_t kMaxColumns = 1 << 18;
+
 int32_t num_panels(int32_t rows);
 // Bytes of one row of `cols` elements in a file, and of one packed panel.
 size_t row_bytes(TensorType type, int32_t cols);

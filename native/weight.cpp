@@ -1,7 +1,7 @@
 #include "weight.h"
 
-#include <cstdlib>
-#include <new>
+#include <stdexcept>
+#include <string>
 
 namespace twostroke {
 
@@ -10,12 +10,12 @@ Weight::Weight(TensorType type, int32_t rows, int32_t cols)
       rows(rows),
       cols(cols),
       num_panels(twostroke::num_panels(rows)),
-      panel_bytes(twostroke::panel_bytes(type, cols)) {
-    const size_t size = num_bytes() > 0 ? num_bytes() : 64;
-    data_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, size)));
-    if (!data_) throw std::bad_alloc();
+      panel_bytes(twostroke::panel_bytes(type, cols)),
+      pages_(num_bytes()) {
+    if (cols > kMaxColumns) {
+        throw std::length_error("a row of " + std::to_string(cols) +
+                                " elements is longer than the limit of " + std::to_string(kMaxColumns));
+    }
 }
-
-void Weight::Free::operator()(uint8_t* data) const { std::free(data); }
 
 }  // namespace twostroke

@@ -3,26 +3,24 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "pack.h"
+#include "pages.h"
 
 namespace twostroke {
 
 class Weight {
   public:
-    // Allocates; nothing is packed yet. `cols` must be a multiple of the type's block.
+    // Allocates; nothing is packed yet. `cols` is a multiple of the type's block, at most kMaxColumns.
     Weight(TensorType type, int32_t rows, int32_t cols);
 
     // Packs panels [first, last) of `source`, the matrix as in the file. Threads take ranges of their own.
     void pack(const uint8_t* source, int32_t first, int32_t last) {
-        pack_panels(type, source, rows, cols, first, last, data_.get());
+        pack_panels(type, source, rows, cols, first, last, pages_.as<uint8_t>());
     }
 
-    const uint8_t* data() const { return data_.get(); }
-    const uint8_t* panel(int32_t index) const {
-        return data_.get() + static_cast<size_t>(index) * panel_bytes;
-    }
+    const uint8_t* data() const { return pages_.as<uint8_t>(); }
+    const uint8_t* panel(int32_t index) const { return data() + static_cast<size_t>(index) * panel_bytes; }
     size_t num_bytes() const { return static_cast<size_t>(num_panels) * panel_bytes; }
 
     const TensorType type;
@@ -32,10 +30,7 @@ class Weight {
     const size_t panel_bytes;
 
   private:
-    struct Free {
-        void operator()(uint8_t* data) const;
-    };
-    std::unique_ptr<uint8_t[], Free> data_;  // 64-byte aligned
+    Pages pages_;
 };
 
 }  // namespace twostroke

@@ -87,6 +87,12 @@ def test_rows_that_are_not_whole_blocks_are_refused() -> None:
         _native.pack_weight("Q4_K", np.zeros(72, np.uint8), 1, 128)
 
 
+def test_a_row_longer_than_the_kernels_scratch_allows_is_refused() -> None:
+    cols = 2**18 + 32
+    with pytest.raises(ValueError, match=r"262176 elements is longer than the limit of 262144"):
+        _native.pack_weight("Q8_0", make_bytes("Q8_0", 1, cols), 1, cols)
+
+
 def test_an_unknown_type_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown tensor type Q9_9"):
         _native.pack_weight("Q9_9", np.zeros(0, np.uint8), 0, 0)

@@ -7,11 +7,13 @@
 
 #include "kernels/avx512/linear_entries.h"
 #include "kernels/avx512/linear_parts.h"
+#include "pack.h"
 
 namespace twostroke {
 namespace {
 
 constexpr int kMaxTokens = 6;
+static_assert(kMaxTokens * (kMaxColumns / kBlock) * sizeof(int32_t) <= kLinearScratchBytes);
 
 // Blocks as packed (pack.h): quants, then 32 scales, then 32 minimums where the type has them.
 struct Q8_0 {

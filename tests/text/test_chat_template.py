@@ -358,6 +358,16 @@ def test_a_refusal_is_the_templates_own_sentence_and_the_roles(roles: list[str],
     assert "secret" not in str(caught.value)
 
 
+def test_the_templates_sentence_is_readable_whatever_it_quotes() -> None:
+    source = "{{ raise_exception('<|im_start|>' ~ messages[0].role ~ messages[0].content ~ bos_token) }}"
+    with pytest.raises(ChatTemplateError, match=r"^<\|im_start\|>usera\ufffd<\|im_start\|> \(said"):
+        template(source).render([{"role": "user", "content": "a\ud800"}])
+    with pytest.raises(ChatTemplateError) as caught:
+        template("{{ messages[0].role.x.y }}").render([{"role": "a\ud800b", "content": "a"}])
+    assert str(caught.value).isprintable()
+    assert caught.value.__cause__ is None
+
+
 def test_a_search_for_a_missing_user_turn_tells_the_roles_seen() -> None:
     source = (
         "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"

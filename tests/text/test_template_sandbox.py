@@ -60,6 +60,12 @@ def growing(start: str, step: str) -> str:
 
 
 ENDLESS = {
+    "a block calling itself": "{% block a %}{{ self.a() }}{% endblock %}",
+    "a block calling itself twice": (
+        "{% set ns = namespace(n=0) %}{% block a scoped %}{% set ns.n = ns.n + 1 %}"
+        "{% if ns.n < 40 %}{{ self.a() }}{{ self.a() }}{% endif %}{% set ns.n = ns.n - 1 %}{% endblock %}"
+    ),
+    "chained filters": "{{ range(90000)" + "|map('upper')|select" * 60 + "|list|length }}",
     "a long range": "{% for i in range(10**9) %}{% endfor %}",
     "nested ranges": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
     "loops over a list": (

@@ -132,7 +132,10 @@ class ChatTemplate:
         for message in conversation:
             if message["role"] in KNOWN_ROLES:
                 message["role"] = MarkedText(message["role"], marked=self._table.mark_all(message["role"]))
-        marked = _run(self._template, values, roles=[str(message.get("role")) for message in messages])
+        try:
+            marked = _run(self._template, values, roles=[without_marks(message["role"]) for message in messages])
+        except ChatTemplateError as error:
+            raise ChatTemplateError(without_marks(self._table.unmark(str(error)))) from None
         return _cut(marked) if continue_final_message else marked
 
     def _special_literals(self) -> dict[str, MarkedText]:
@@ -154,13 +157,14 @@ def _run(template: jinja2.Template, values: dict[str, Any], *, roles: list[str])
     try:
         return template.render(values)
     except TemplateRaisedError as error:
-        raise ChatTemplateError(f"{error} (said by the chat template; roles: {', '.join(roles)})") from None
-    except ChatTemplateError:
-        raise
+        problem = f"{error} (said by the chat template; roles: {', '.join(roles)})"
+    except ChatTemplateError as error:
+        problem = str(error)
     except RecursionError:
-        raise ChatTemplateError("the chat template calls itself too deeply") from None
+        problem = "the chat template calls itself too deeply"
     except Exception as error:  # noqa: BLE001 - whatever a template does, its request alone fails
-        raise ChatTemplateError(f"the chat template, {_place(error)}: {type(error).__name__}: {error}") from None
+        problem = f"the chat template, {_place(error)}: {type(error).__name__}: {error}"
+    raise ChatTemplateError(problem)
 
 
 def _place(error: BaseException) -> str:

@@ -40,9 +40,10 @@ class ControlText:
         firsts = sorted({text[0] for text in self._by_text})
         return re.compile("[" + "".join(map(re.escape, firsts)) + "]" if firsts else r"(?!)")
 
-    def token_of(self, literal: str) -> ControlToken | None:
-        """The token of this literal, None if it is none."""
-        return self._by_text.get(literal)
+    def id_of(self, literal: str) -> int | None:
+        """The id of this literal, None if it is none."""
+        token = self._by_text.get(literal)
+        return token.token_id if token else None
 
     @property
     def literals(self) -> Iterable[str]:

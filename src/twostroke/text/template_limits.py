@@ -4,7 +4,7 @@ Loops, macros and outputs are counted by nodes put into the parsed template, so 
 too. The counts do not depend on the speed of the machine. Used by the template sandbox only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
@@ -13,7 +13,8 @@ from twostroke.errors import ChatTemplateError
 
 MAX_WORK = 500_000  # a loop turn is 1, about a microsecond; a long conversation takes some ten thousand
 MACRO_WORK = 10  # a macro call costs as much as ten loop turns
-RECURSION_WORK = 20  # so does a turn of a recursive loop, twice over
+BLOCK_WORK = 50  # a block gets a context of its own
+RECURSION_WORK = 20  # a turn of a recursive loop
 MAX_CHARS = 4_000_000  # of the output and of any one string: about a million tokens
 MAX_NUMBER_BITS = 4096
 MAX_ARGUMENT = 100_000  # width, indent, count given to a filter or method
@@ -40,7 +41,7 @@ class RenderBudget:
         """Count characters written, into the output or a captured block."""
         self._chars += chars
         self.check_size(self._chars, "output")
-        self.spend(chars // _CHARS_PER_WORK)
+        self.spend(1 + chars // _CHARS_PER_WORK)
 
     def build(self, chars: int) -> None:
         """Ask leave to build a string or list of this size."""
@@ -53,6 +54,12 @@ class RenderBudget:
             self.spend(len(value) // _CHARS_PER_WORK)
         elif isinstance(value, Mapping | list | tuple):
             self.build(size_of(value))
+
+    def counted(self, items: Iterator[object]) -> Iterator[object]:
+        """The same items, each paid for when it is taken."""
+        for item in items:
+            self.spend(1)
+            yield item
 
     @staticmethod
     def check_size(chars: int, what: str) -> None:
@@ -95,12 +102,12 @@ class LimitInserter(NodeTransformer):
         node.body.insert(0, _work(RECURSION_WORK if node.recursive else 1, node))
         return node
 
-    def visit_Macro(self, node: nodes.Macro | nodes.CallBlock) -> nodes.Node:
+    def visit_Macro(self, node: nodes.Macro | nodes.CallBlock | nodes.Block) -> nodes.Node:
         self.generic_visit(node)
-        node.body.insert(0, _work(MACRO_WORK, node))
+        node.body.insert(0, _work(BLOCK_WORK if isinstance(node, nodes.Block) else MACRO_WORK, node))
         return node
 
-    visit_CallBlock = visit_Macro
+    visit_CallBlock = visit_Block = visit_Macro
 
     def visit_Output(self, node: nodes.Output) -> list[nodes.Node]:
         self.generic_visit(node)

@@ -8,7 +8,7 @@ import json
 import logging
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
@@ -193,7 +193,11 @@ def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     @pass_context
     def guarded(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
-        _pay_for_filter(context[BUDGET], name, value, args, kwargs)
+        budget: RenderBudget = context[BUDGET]
+        budget.spend(1)
+        if isinstance(value, Iterator):
+            value = budget.counted(value)
+        _pay_for_filter(budget, name, value, args, kwargs)
         first = {"context": context, "eval_context": context.eval_ctx, "environment": context.environment}
         return function(*([first[passed.name]] if passed else []), value, *args, **kwargs)
 

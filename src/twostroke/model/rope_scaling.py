@@ -94,10 +94,7 @@ class Llama3Scaling:
     low_freq_factor: float
     high_freq_factor: float
     magnitude: float = 1.0
-
-    @property
-    def stretched_context(self) -> int:
-        return round(self.factor * self.original_context)
+    stretched_context: int = 0  # a Llama 3 file's own context is the stretched one: 131,072 for 32 x 8,192
 
     def scale(self, inv_freq: Float64Array, *, base: float) -> Float64Array:
         turns = self.original_context * inv_freq / (2 * math.pi)  # over the original context

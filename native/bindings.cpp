@@ -5,6 +5,7 @@
 
 NB_MODULE(_native, m) {
     m.doc() = "twostroke's native kernels";
+    nanobind::set_leak_warnings(false);  // a model held by a global at exit is no leak
     twostroke::bind_weights(m);
     twostroke::bind_program(m);
     twostroke::bind_probe(m);

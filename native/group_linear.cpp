@@ -24,6 +24,9 @@ class LinearGroup : public Group {
           chain_(frame, instrs.first(linear)),
           axis_(frame.values[linear_.outputs[0]].axis),
           needs_(Prepared::needs_of(linear_.weights)) {
+        for (const Instr& instr : instrs.first(linear))
+            if (frame.values[instr.outputs[0]].axis != axis_)
+                throw std::invalid_argument(instr.name + ": is on another axis than the linear of its group");
         for (int32_t value : linear_.outputs) outputs_.push_back(add_result(value));
         for (const Instr& instr : instrs.subspan(linear + 1)) add_epilogue(instr);
         cut_segments();

@@ -10,6 +10,8 @@
 namespace twostroke {
 namespace {
 
+constexpr int32_t kMostTokens = 1 << 18;  // of one step; threads count their items in 20 bits
+
 std::string text(int64_t number) { return std::to_string(number); }
 
 void check_place(const Value& value, size_t id) {
@@ -30,6 +32,9 @@ Program::Program(Pool& pool, KVStore& store, const KernelTable& kernels, const L
     frame_.rope_tables = std::move(rope_tables);
     if (limits.max_tokens < 1 || limits.max_rows < 1 || limits.context_length < 1 || limits.vocab_size < 1)
         throw std::invalid_argument("limits of a program must be positive");
+    if (limits.max_tokens > kMostTokens)
+        throw std::invalid_argument("max_tokens is " + text(limits.max_tokens) + ", at most " +
+                                    text(kMostTokens));
     for (size_t id = 0; id < frame_.values.size(); ++id) {
         Value& value = frame_.values[id];
         check_place(value, id);
@@ -52,6 +57,7 @@ void Program::finish(const std::vector<std::pair<int32_t, int32_t>>& groups) {
     for (const auto& [first, last] : groups) {
         if (first != next || last <= first || last > static_cast<int32_t>(instrs_.size()))
             throw std::invalid_argument("groups must cover all instrs in order");
+        check_reads(first, last);
         made.push_back(make_group(frame_, std::span(instrs_).subspan(first, last - first)));
         next = last;
     }
@@ -63,6 +69,34 @@ void Program::finish(const std::vector<std::pair<int32_t, int32_t>>& groups) {
             throw std::invalid_argument(instrs_[i].name + ": rope in the first group");
     groups_ = std::move(made);
     allocate();
+}
+
+// What a group reads was written before, and lives outside it or was written in it; values are written once.
+void Program::check_reads(int32_t first, int32_t last) const {
+    const auto writer_of = [&](int32_t value, int32_t end) {
+        int32_t writer = -1;
+        for (int32_t i = 0; i < end; ++i)
+            for (int32_t output : instrs_[i].outputs)
+                if (output == value) writer = i;
+        return writer;
+    };
+    for (int32_t i = first; i < last; ++i) {
+        const Instr& instr = instrs_[i];
+        for (int32_t value : instr.inputs) {
+            const int32_t writer = writer_of(value, i);
+            if (writer < 0)
+                throw std::invalid_argument(instr.name + ": reads value " + text(value) + " too early");
+            if (writer < first && frame_.values[value].offset == kLocal)
+                throw std::invalid_argument(instr.name + ": value " + text(value) +
+                                            " is local to another group");
+        }
+        for (int32_t value : instr.outputs) {
+            if (writer_of(value, i) >= 0)
+                throw std::invalid_argument(instr.name + ": writes value " + text(value) + " a second time");
+            if (instr.op == Op::attend && frame_.values[value].offset == kLocal)
+                throw std::invalid_argument(instr.name + ": its output needs a place in memory");
+        }
+    }
 }
 
 void Program::allocate() {

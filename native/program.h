@@ -45,6 +45,7 @@ class Program {
     size_t memory_bytes() const;
 
   private:
+    void check_reads(int32_t first, int32_t last) const;
     void allocate();
     std::string check(const StepInput& input) const;
     std::string check_row(const StepInput& input, int32_t row) const;

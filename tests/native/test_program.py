@@ -128,7 +128,6 @@ BAD_INSTRS: list[tuple[str, list[int], list[int], dict[str, Any], str]] = [
     ("glu", [0, 0], [1], {"ints": [5]}, "activation is 5"),
     ("softcap", [0], [1], {"floats": [0.0]}, "cap must be positive"),
     ("linear", [0], [], {}, "number of weights is 0"),
-    ("embed", [], [2], {"weights": [square()]}, "works on tokens"),
 ]
 
 
@@ -146,6 +145,8 @@ def test_weights_of_other_shapes_are_refused() -> None:
         add(make_bound(), "linear", [0], [1], weights=[narrow], vectors=[ONES[:0]])
     with pytest.raises(ValueError, match="bias is 3, must be 32"):
         add(make_bound(), "linear", [0], [1], weights=[square()], vectors=[ONES[:3]])
+    with pytest.raises(ValueError, match="works on tokens"):
+        add(make_bound(), "embed", [], [2], weights=[square()])
 
 
 @pytest.mark.parametrize("groups", [[], [(0, 1)], [(0, 2), (1, 2)], [(1, 2)], [(0, 3)], [(0, 0), (0, 2)]])
@@ -161,9 +162,42 @@ def test_what_cannot_share_a_phase_is_refused() -> None:
     bound = make_bound()
     add(bound, "embed", [], [0], weights=[square()])
     add(bound, "linear", [0], [1], weights=[square()], vectors=[ONES[:0]])
-    add(bound, "rmsnorm", [1], [0], vectors=[ONES], ints=[32], floats=[1e-5])
-    with pytest.raises(ValueError, match="the rmsnorm: rmsnorm cannot follow a linear"):
+    add(bound, "select", [1], [2])
+    with pytest.raises(ValueError, match="the select: select cannot follow a linear"):
         bound.finish([(0, 1), (1, 3)])
+
+
+def test_values_must_be_written_once_and_before_they_are_read() -> None:
+    bound = make_bound()
+    add(bound, "scale", [0], [1], floats=[2.0])
+    with pytest.raises(ValueError, match="the scale: reads value 0 too early"):
+        bound.finish([(0, 1)])
+    bound = make_bound()
+    add(bound, "embed", [], [0], weights=[square()])
+    add(bound, "scale", [0], [0], floats=[2.0])
+    with pytest.raises(ValueError, match="the scale: writes value 0 a second time"):
+        bound.finish([(0, 1), (1, 2)])
+
+
+def test_a_local_value_cannot_be_read_by_another_group() -> None:
+    store = _native.KVStore("f32", 16, [(1, 2, 8, 4)])
+    values = [(32, 0, -1, 48), (32, 0, 0, 48)]
+    bound = _native.Program(_native.Pool(1), store, "portable", (8, 2, 64, 32), values, [])
+    add(bound, "embed", [], [0], weights=[square()])
+    add(bound, "scale", [0], [1], floats=[2.0])
+    with pytest.raises(ValueError, match="the scale: value 0 is local to another group"):
+        bound.finish([(0, 1), (1, 2)])
+    bound.finish([(0, 2)])
+
+
+def test_a_phase_stays_on_one_axis() -> None:
+    bound = make_bound()
+    add(bound, "embed", [], [0], weights=[square()])
+    add(bound, "select", [0], [2])
+    add(bound, "scale", [0], [1], floats=[2.0])
+    add(bound, "logits", [2], [3], weights=[square()])
+    with pytest.raises(ValueError, match="another axis"):
+        bound.finish([(0, 1), (1, 2), (2, 4)])
 
 
 def test_a_program_is_finished_once() -> None:
@@ -182,6 +216,8 @@ def test_a_program_is_finished_once() -> None:
 def test_limits_and_stores_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="limits of a program must be positive"):
         make_bound((0, 1, 1, 32))
+    with pytest.raises(ValueError, match="max_tokens is 300000, at most 262144"):
+        make_bound((300_000, 1, 1, 32))
     with pytest.raises(ValueError, match="KV block size is 24"):
         _native.KVStore("f32", 24, [(1, 1, 8, 1)])
     with pytest.raises(ValueError, match="head_dim is 7, must be even"):

@@ -95,6 +95,12 @@ ENDLESS = {
     ),
 }
 LARGE = {
+    "replace by keyword": "{{ ('a' * 90000)|replace(old='a', new='b' * 90000) }}",
+    "join of a lazy list": "{{ range(90000)|map('string')|join('x' * 90000) }}",
+    "method join of a lazy list": "{{ ('x' * 90000).join(range(90000)|map('string')) }}",
+    "join of letters": "{{ ('a' * 90000)|join('x' * 90000) }}",
+    "separators": "{{ range(90000)|list|tojson(separators=('x' * 90000, ':')) }}",
+    "JSON indent text": "{{ range(90000)|list|tojson(indent='x' * 90000) }}",
     "repetition": "{{ 'x' * 10**9 }}",
     "repetition turned round": "{% set x = 10**9 * 'x' %}",
     "repetition of a list": "{% set x = [0] * 10**9 %}",
@@ -150,7 +156,10 @@ def test_work_is_bounded(name: str) -> None:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", LARGE)
 def test_size_is_bounded(name: str) -> None:
-    with pytest.raises(ChatTemplateError, match=r"more than \d+|a field of 1000|limit \d+|not allowed|units of work"):
+    with pytest.raises(
+        ChatTemplateError,
+        match=r"more than \d+|a field of 1000|separators of up to|limit \d+|not allowed|units of work",
+    ):
         render(LARGE[name])
 
 
@@ -191,6 +200,11 @@ def test_small_numbers_lists_and_widths_are_no_trouble() -> None:
         render("{{ 2 ** 10 }}{{ 3 * 4 }}{{ 'ab' * 3 }}{{ [1] * 2 }}{{ -1 * 'x' }}{{ 'x' * 0 }}") == "102412ababab[1, 1]"
     )
     assert render("{{ 'a'.center(5) }}{{ '%5.2f' % 1.5 }}{{ '{:>4}'.format(7) }}{{ 2 ** -1 }}") == "  a   1.50   70.5"
+
+
+def test_numbers_and_braces_beside_a_field_are_no_width() -> None:
+    assert render("{{ 'in 2024: %s, 10000 %d%%' % ('a', 5) }}") == "in 2024: a, 10000 5%"
+    assert render("{{ '{{\"year 2024\": {}}}'.format(1) }}{{ '10000 {0}'.format('x') }}") == '{"year 2024": 1}10000 x'
 
 
 def test_only_numbers_can_be_summed() -> None:

@@ -4,7 +4,8 @@
     |- ConfigError            a setting, flag or environment variable
     |- ParamsError            a field of a request
     |  `- PromptError         the prompt itself: empty, not text, ids outside the vocabulary
-    |- CapacityError          context, KV memory or queue are too small; carries the arithmetic
+    |- CapacityError          context or KV memory are too small; carries the arithmetic
+    |  `- QueueFullError      too many requests wait; asked again later it may fit
     |- ModelNotFoundError     no such name, path, file in a repository
     |- DownloadError          fetching failed or the bytes are not the pinned ones
     |- ModelFileError         the file is damaged or not what it says; names file, key or tensor
@@ -45,6 +46,10 @@ class PromptError(ParamsError):
 
 class CapacityError(TwostrokeError):
     """The request or model does not fit; the message carries the arithmetic."""
+
+
+class QueueFullError(CapacityError):
+    """Too many requests wait already: the same request may be taken later."""
 
 
 class ModelNotFoundError(TwostrokeError):

@@ -8,7 +8,7 @@ from tests.builders_schedule import ScriptedEngine, answer_of, make_scheduler, m
 from twostroke.core.phase import Phase
 from twostroke.core.sequence import FinishReason, SequenceStatus
 from twostroke.core.step import RowPlan, SampledToken, StepPlan, StepResult
-from twostroke.errors import CapacityError, PromptError
+from twostroke.errors import CapacityError, PromptError, QueueFullError
 
 
 def make_engine(**options: object) -> ScriptedEngine:
@@ -179,7 +179,7 @@ def test_the_queue_is_bounded_and_says_so() -> None:
     engine = make_engine(max_waiting=2)
     engine.add(make_sequence(1))
     engine.add(make_sequence(2))
-    with pytest.raises(CapacityError, match="2 requests wait, the limit is 2"):
+    with pytest.raises(QueueFullError, match="2 requests wait, the limit is 2"):
         engine.add(make_sequence(3))
     engine.step()
     assert engine.scheduler.num_running + engine.scheduler.num_waiting == 2
@@ -223,7 +223,7 @@ def test_cached_blocks_a_prompt_will_hold_are_not_room_for_the_rest_of_it() -> N
 
 def test_a_head_that_holds_twins_of_findable_blocks_lets_go_of_them_rather_than_wait_for_ever() -> None:
     engine = make_engine(num_blocks=4, block_size=4, max_rows=2, max_preemptions=1)
-    engine.scheduler._output_ratio = 0.0
+    engine.scheduler._admission._output_ratio = 0.0
     engine.add(make_sequence(1, prompt=range(4), max_tokens=8))
     engine.add(make_sequence(2, prompt=range(4), max_tokens=12))
     engine.run_until_idle()
@@ -240,7 +240,7 @@ def test_one_gives_way_when_all_prefills_are_stuck_even_if_all_are_pinned(max_pr
     )
     engine.add(make_sequence(0, prompt=range(16), max_tokens=1))
     engine.run_until_idle()
-    engine.scheduler._output_ratio = 0.0
+    engine.scheduler._admission._output_ratio = 0.0
     first = engine.add(make_sequence(1, prompt=[*range(16), *[1] * 24], max_tokens=1))
     second = engine.add(make_sequence(2, prompt=[*range(16), *[2] * 24], max_tokens=1))
     engine.run_until_idle()
@@ -530,7 +530,7 @@ def test_a_thousand_aborts_leave_no_trace() -> None:
             assert plan is not None
         scheduler.abort(number)
     assert not scheduler.has_work
-    assert not scheduler._promises
+    assert not scheduler._admission._promises
     assert not scheduler._unstarted
     assert not scheduler._cache._tenures
     assert engine.cache.counts().free == 8

@@ -15,7 +15,14 @@ from tests.serve.serve_builders import (
     make_completion,
 )
 from twostroke.core.sequence import FinishReason
-from twostroke.errors import CapacityError, ChatTemplateError, ParamsError, PromptError, RequestError
+from twostroke.errors import (
+    CapacityError,
+    ChatTemplateError,
+    ParamsError,
+    PromptError,
+    QueueFullError,
+    RequestError,
+)
 from twostroke.serve.app import served_name
 from twostroke.serve.limits import LimitsConfig
 
@@ -105,6 +112,7 @@ def test_the_token_limit_is_told_as_length() -> None:
         (PromptError("the prompt has no tokens"), 400, "messages", None),
         (ParamsError("top_p is wrong", field="top_p"), 400, "top_p", None),
         (CapacityError("70 + 10 = 80, the context is 64"), 400, "messages", "context_length_exceeded"),
+        (QueueFullError("9 requests wait, the limit is 9"), 503, None, "queue_full"),
         (RequestError("it broke"), 500, None, None),
     ],
 )
@@ -117,7 +125,7 @@ def test_what_the_model_refuses_is_a_status_before_any_event(
     assert response.headers["content-type"] == "application/json"
     error = error_of(response)
     assert error["message"] == str(refuse)
-    assert error["type"] == ("server_error" if status == 500 else "invalid_request_error")
+    assert error["type"] == ("server_error" if status >= 500 else "invalid_request_error")
     assert (error["param"], error["code"]) == (param, code)
 
 

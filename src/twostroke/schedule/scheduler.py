@@ -1,11 +1,10 @@
 """Plans steps and applies their outcome. The only writer of a sequence's counters and status.
 
 There is no prefill and no decode in the arithmetic: `num_computed` catches up with `num_tokens`.
-`plan` reserves what it plans, `commit` applies the result; policies in policy.py, budget.py and
+`plan` reserves what it plans, `commit` applies the result; admission.py, policy.py, budget.py and
 preempt.py only answer. Called by the engine's thread or by a simulator; reads no clock, takes no lock.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence as Seq
 from dataclasses import dataclass, field
 
@@ -14,15 +13,13 @@ from twostroke.core.phase import Phase
 from twostroke.core.sequence import FinishReason, Sequence, SequenceStatus
 from twostroke.core.step import BlockCopy, RowPlan, StepPlan, StepResult
 from twostroke.core.step_cost import StepCost
-from twostroke.errors import CapacityError, PromptError
-from twostroke.schedule.budget import Tally, chunk_within, next_output_ratio
+from twostroke.errors import QueueFullError
+from twostroke.schedule.admission import MEMORY_RAN_OUT, Admission
+from twostroke.schedule.budget import Tally, chunk_within
 from twostroke.schedule.config import SchedulerConfig
 from twostroke.schedule.policy import prefill_order
-from twostroke.schedule.preempt import outranked, victims
+from twostroke.schedule.preempt import victims
 from twostroke.schedule.waiting import WaitingQueue
-
-FIRST_OUTPUT_RATIO = 0.5  # of max_tokens; adapts within some dozens of answers
-MEMORY_RAN_OUT = math.inf  # counts as an answer longer than any estimate
 
 
 @dataclass(slots=True)
@@ -43,10 +40,9 @@ class Scheduler:
         self._sequences: dict[int, Sequence] = {}
         self._running: dict[int, Sequence] = {}  # in order of admission
         self._waiting = WaitingQueue(ageing_s=config.priority_ageing_s)
-        self._promises: dict[int, tuple[int, ...]] = {}  # running sequence -> blocks per group it was admitted for
+        self._admission = Admission(cache, config)
         self._unstarted: set[int] = set()  # admitted for the first time, no row yet: may still find more in the cache
         self._refused: int | None = None  # head of the queue that had no room; asked again when room may have grown
-        self._output_ratio = FIRST_OUTPUT_RATIO
         self._num_steps = 0
         self._publishes = config.enable_prefix_cache
         self._held: StepPlan | None = None  # the plan committed last, if it holds for another step
@@ -79,11 +75,11 @@ class Scheduler:
     # Arrivals and ends
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence. Raises CapacityError, and changes nothing, when it could never run or the queue is full."""
+        """Queue a sequence. Raises CapacityError where it could never run, QueueFullError for now; nothing changed."""
         assert sequence.sequence_id not in self._sequences, f"sequence {sequence.sequence_id} is here already"
-        self._check_fit(sequence)
+        self._admission.check_fit(sequence)
         if len(self._waiting) >= self.config.max_waiting:
-            raise CapacityError(
+            raise QueueFullError(
                 f"{len(self._waiting)} requests wait, the limit is {self.config.max_waiting}: try again later"
             )
         self._cache.open(sequence.sequence_id, salt=sequence.request.salt)
@@ -214,13 +210,13 @@ class Scheduler:
         sequence.status = SequenceStatus.FINISHED
         sequence.finish_reason = reason
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
-            self._learn_length(sequence.num_output_tokens / sequence.request.params.max_tokens)
+            self._admission.learn_length(sequence.num_output_tokens / sequence.request.params.max_tokens)
         self._refused = None
         self._is_calm = False
 
     def _leave_running(self, sequence_id: int) -> None:
         del self._running[sequence_id]
-        del self._promises[sequence_id]
+        self._admission.release(sequence_id)
         self._unstarted.discard(sequence_id)
 
     # Rows
@@ -304,42 +300,6 @@ class Scheduler:
 
     # Admission
 
-    def _check_fit(self, sequence: Sequence) -> None:
-        num_prompt, max_tokens = sequence.num_prompt_tokens, sequence.request.params.max_tokens
-        if num_prompt == 0:
-            raise PromptError("the prompt has 0 tokens: it needs at least 1")
-        limit = self.config.context_length
-        if limit is not None and num_prompt + max_tokens > limit:
-            raise CapacityError(
-                f"prompt of {num_prompt} tokens + max_tokens {max_tokens} = {num_prompt + max_tokens}, the context "
-                f"holds {limit}: {_fix(limit - num_prompt, 'a larger context')}"
-            )
-        config = self._cache.config
-        needs = self._cache.peak_blocks(self._longest(sequence), max_chunk=self._max_chunk)
-        for group, (need, total) in enumerate(zip(needs, config.num_blocks, strict=True)):
-            if need > total:
-                fits = total * config.block_size + 1 - num_prompt
-                raise CapacityError(
-                    f"prompt of {num_prompt} tokens + max_tokens {max_tokens} needs {need} KV blocks of "
-                    f"{config.block_size} tokens, KV group {group} has {total}: {_fix(fits, 'more KV memory')}"
-                )
-
-    @property
-    def _max_chunk(self) -> int:
-        return min(self.config.max_chunk_tokens, self.config.max_step_tokens)
-
-    def _longest(self, sequence: Sequence) -> int:
-        """Most tokens it can ever have computed: the last one is sampled and never computed."""
-        return sequence.num_prompt_tokens + sequence.request.params.max_tokens - 1
-
-    def _wanted(self, sequence: Sequence) -> tuple[int, ...]:
-        """Blocks per group to admit it for: what it knows and a quantile of outputs; all it can ever need if pinned."""
-        longest = self._longest(sequence)
-        if sequence.num_preemptions < self.config.max_preemptions:
-            num_left = math.ceil(self._output_ratio * (longest - sequence.num_tokens))
-            longest = min(longest, sequence.num_tokens + max(num_left, 0))
-        return self._cache.peak_blocks(longest, max_chunk=self._max_chunk)
-
     def _admit(self, draft: _Draft) -> int:
         """First come first served, nobody passes the head of the queue; returns how many started."""
         num_started = 0
@@ -359,67 +319,24 @@ class Scheduler:
         self._adopt_prefix(sequence)
         sequence.status = SequenceStatus.RUNNING
         self._running[sequence.sequence_id] = sequence
-        self._promises[sequence.sequence_id] = self._wanted(sequence)
+        self._admission.promise(sequence)
         if sequence.num_preemptions == 0:
             self._unstarted.add(sequence.sequence_id)
 
     def _clear_way(self, head: Sequence, draft: _Draft) -> bool:
         """Make room for the head if less urgent work can give it; True when it can start."""
-        config = self.config
-        has_row = len(self._running) < config.max_rows
-        if has_row and self._has_room(head, giving=()):
-            return True
-        holders = [sequence.sequence_id for sequence in self._waiting.sequences if sequence is not head]
-        displaced: list[Sequence] = []
-        rivals = iter(
-            outranked(
-                self._running.values(),
-                by=head,
-                max_preemptions=config.max_preemptions,
-                ageing_s=config.priority_ageing_s,
-            )
-        )
-        while len(self._running) - len(displaced) >= config.max_rows or not self._has_room(
-            head, giving=(*holders, *(each.sequence_id for each in displaced))
-        ):
-            rival = next(rivals, None)
-            if rival is None:
-                return not self._running and self._clear_everything()
-            displaced.append(rival)
+        displaced = self._admission.displaced_by(head, running=self.running, waiting=self.waiting)
+        if displaced is None:
+            return not self._running and self._clear_everything()
         for rival in displaced:
             self._preempt(rival, draft)
-        return self._take_tails(lambda: self._has_room(head, giving=()))
+        return self._take_tails(lambda: self._admission.has_room(head))
 
     def _clear_everything(self) -> bool:
         """Nothing runs, so whatever is held is held by the queue: let go of it all. Then anything added fits."""
         for sequence in self._waiting.sequences:
             sequence.num_computed = self._cache.drop_tail(sequence.sequence_id, 0)
         return True
-
-    def _has_room(self, sequence: Sequence, *, giving: Iterable[int]) -> bool:
-        """Whether its wanted blocks fit beside what running sequences were promised, once `giving` let go."""
-        giving = tuple(giving)
-        held, idle = self._cache.num_held_by(sequence.sequence_id), (0,) * self._cache.num_groups
-        if self.config.enable_prefix_cache:
-            hit = self._cache.probe(sequence.sequence_id, sequence.token_ids)
-            if hit.num_tokens > sequence.num_computed:
-                held, idle = hit.num_held, hit.num_idle
-        freed = self._cache.num_freed_by(giving)
-        owed = self._owed(each for each in self._running if each not in giving)
-        available = self._cache.num_available
-        return all(
-            wanted - held[group] <= available[group] + freed[group] - idle[group] - owed[group]
-            for group, wanted in enumerate(self._wanted(sequence))
-        )
-
-    def _owed(self, sequence_ids: Iterable[int]) -> list[int]:
-        """Blocks per group that these running sequences were promised and do not hold yet."""
-        owed = [0] * self._cache.num_groups
-        for sequence_id in sequence_ids:
-            held = self._cache.num_held_by(sequence_id)
-            for group, promised in enumerate(self._promises[sequence_id]):
-                owed[group] += max(promised - held[group], 0)
-        return owed
 
     # Blocks
 
@@ -445,7 +362,7 @@ class Scheduler:
         """
         able = victims(self._running.values(), max_preemptions=self.config.max_preemptions)
         self._preempt((able or victims(self._running.values(), max_preemptions=None))[0], draft)
-        self._learn_length(MEMORY_RAN_OUT)
+        self._admission.learn_length(MEMORY_RAN_OUT)
 
     def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
         """Back to the queue with all it holds; its tail is taken when someone needs it."""
@@ -480,19 +397,8 @@ class Scheduler:
                     return True
         return False
 
-    def _learn_length(self, fraction: float) -> None:
-        self._output_ratio = next_output_ratio(
-            self._output_ratio, fraction=fraction, quantile=self.config.output_quantile
-        )
-
 
 def _decodes(sequence: Sequence) -> bool:
     """Only the newest verified token is missing; `phase_of` says the same of the row."""
     num_computed = sequence.num_computed
     return num_computed >= sequence.num_prompt_tokens and len(sequence.token_ids) - num_computed == 1
-
-
-def _fix(num_fitting: int, otherwise: str) -> str:
-    if num_fitting < 1:
-        return f"shorten the prompt or use {otherwise}"
-    return f"max_tokens of {num_fitting} fits, or use {otherwise}"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from twostroke.errors import CapacityError, ChatTemplateError, ParamsError, RequestError
+from twostroke.errors import CapacityError, ChatTemplateError, ParamsError, QueueFullError, RequestError
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
@@ -32,6 +32,8 @@ def as_api_error(error: Exception, *, prompt_field: str, message: str) -> ApiErr
         return ApiError(message, param=prompt_field if error.field == "prompt" else error.field)
     if isinstance(error, ChatTemplateError):
         return ApiError(message, param=prompt_field, code="chat_template")
+    if isinstance(error, QueueFullError):
+        return ApiError(message, status=503, code="queue_full")
     if isinstance(error, CapacityError):
         return ApiError(message, param=prompt_field, code="context_length_exceeded")
     if isinstance(error, RequestError):

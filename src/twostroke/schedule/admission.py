@@ -1,0 +1,127 @@
+"""Who may start, and beside whom: blocks promised to running sequences against blocks that are there.
+
+Keeps what each running sequence was admitted for and how long answers turn out to be; the scheduler
+asks, and moves sequences itself. Changes neither the cache nor a sequence.
+"""
+
+import math
+from collections.abc import Iterable, Sequence as Seq
+
+from twostroke.cache.cache import KVCache
+from twostroke.core.sequence import Sequence
+from twostroke.errors import CapacityError, PromptError
+from twostroke.schedule.budget import next_output_ratio
+from twostroke.schedule.config import SchedulerConfig
+from twostroke.schedule.preempt import outranked
+
+FIRST_OUTPUT_RATIO = 0.5  # of max_tokens; adapts within some dozens of answers
+MEMORY_RAN_OUT = math.inf  # counts as an answer longer than any estimate
+
+
+class Admission:
+    """The promises of one scheduler over its cache."""
+
+    def __init__(self, cache: KVCache, config: SchedulerConfig) -> None:
+        self._cache = cache
+        self._config = config
+        self._max_chunk = min(config.max_chunk_tokens, config.max_step_tokens)
+        self._promises: dict[int, tuple[int, ...]] = {}  # running sequence -> blocks per group
+        self._output_ratio = FIRST_OUTPUT_RATIO
+
+    def check_fit(self, sequence: Sequence) -> None:
+        """Raise CapacityError, with the arithmetic, for a sequence that could not even run alone."""
+        num_prompt, max_tokens = sequence.num_prompt_tokens, sequence.request.params.max_tokens
+        if num_prompt == 0:
+            raise PromptError("the prompt has 0 tokens: it needs at least 1")
+        limit = self._config.context_length
+        if limit is not None and num_prompt + max_tokens > limit:
+            raise CapacityError(
+                f"prompt of {num_prompt} tokens + max_tokens {max_tokens} = {num_prompt + max_tokens}, the context "
+                f"holds {limit}: {_fix(limit - num_prompt, 'a larger context')}"
+            )
+        config = self._cache.config
+        needs = self._cache.peak_blocks(_longest(sequence), max_chunk=self._max_chunk)
+        for group, (need, total) in enumerate(zip(needs, config.num_blocks, strict=True)):
+            if need > total:
+                fits = total * config.block_size + 1 - num_prompt
+                raise CapacityError(
+                    f"prompt of {num_prompt} tokens + max_tokens {max_tokens} needs {need} KV blocks of "
+                    f"{config.block_size} tokens, KV group {group} has {total}: {_fix(fits, 'more KV memory')}"
+                )
+
+    def promise(self, sequence: Sequence) -> None:
+        """It starts: what it was admitted for is set aside until `release`."""
+        self._promises[sequence.sequence_id] = self._wanted(sequence)
+
+    def release(self, sequence_id: int) -> None:
+        """It runs no more, whatever it may still hold."""
+        del self._promises[sequence_id]
+
+    def has_room(self, sequence: Sequence, *, giving: Iterable[int] = ()) -> bool:
+        """Whether its wanted blocks fit beside what running sequences were promised, once `giving` let go."""
+        giving = tuple(giving)
+        held, idle = self._cache.num_held_by(sequence.sequence_id), (0,) * self._cache.num_groups
+        if self._config.enable_prefix_cache:
+            hit = self._cache.probe(sequence.sequence_id, sequence.token_ids)
+            if hit.num_tokens > sequence.num_computed:
+                held, idle = hit.num_held, hit.num_idle
+        freed = self._cache.num_freed_by(giving)
+        owed = self._owed(each for each in self._promises if each not in giving)
+        available = self._cache.num_available
+        return all(
+            wanted - held[group] <= available[group] + freed[group] - idle[group] - owed[group]
+            for group, wanted in enumerate(self._wanted(sequence))
+        )
+
+    def displaced_by(self, head: Sequence, *, running: Seq[Sequence], waiting: Seq[Sequence]) -> list[Sequence] | None:
+        """Running sequences to preempt, beside all that waits, so that `head` can start; None where nothing helps."""
+        config = self._config
+        if len(running) < config.max_rows and self.has_room(head):
+            return []
+        holders = [sequence.sequence_id for sequence in waiting if sequence is not head]
+        displaced: list[Sequence] = []
+        rivals = iter(
+            outranked(running, by=head, max_preemptions=config.max_preemptions, ageing_s=config.priority_ageing_s)
+        )
+        while len(running) - len(displaced) >= config.max_rows or not self.has_room(
+            head, giving=(*holders, *(each.sequence_id for each in displaced))
+        ):
+            rival = next(rivals, None)
+            if rival is None:
+                return None
+            displaced.append(rival)
+        return displaced
+
+    def learn_length(self, fraction: float) -> None:
+        """An answer took this share of its max_tokens: later ones are admitted for as much."""
+        self._output_ratio = next_output_ratio(
+            self._output_ratio, fraction=fraction, quantile=self._config.output_quantile
+        )
+
+    def _wanted(self, sequence: Sequence) -> tuple[int, ...]:
+        """Blocks per group to admit it for: what it knows and a quantile of outputs; all it can ever need if pinned."""
+        longest = _longest(sequence)
+        if sequence.num_preemptions < self._config.max_preemptions:
+            num_left = math.ceil(self._output_ratio * (longest - sequence.num_tokens))
+            longest = min(longest, sequence.num_tokens + max(num_left, 0))
+        return self._cache.peak_blocks(longest, max_chunk=self._max_chunk)
+
+    def _owed(self, sequence_ids: Iterable[int]) -> list[int]:
+        """Blocks per group that these running sequences were promised and do not hold yet."""
+        owed = [0] * self._cache.num_groups
+        for sequence_id in sequence_ids:
+            held = self._cache.num_held_by(sequence_id)
+            for group, promised in enumerate(self._promises[sequence_id]):
+                owed[group] += max(promised - held[group], 0)
+        return owed
+
+
+def _longest(sequence: Sequence) -> int:
+    """Most tokens it can ever have computed: the last one is sampled and never computed."""
+    return sequence.num_prompt_tokens + sequence.request.params.max_tokens - 1
+
+
+def _fix(num_fitting: int, otherwise: str) -> str:
+    if num_fitting < 1:
+        return f"shorten the prompt or use {otherwise}"
+    return f"max_tokens of {num_fitting} fits, or use {otherwise}"

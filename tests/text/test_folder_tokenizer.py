@@ -184,6 +184,24 @@ def test_a_damaged_file_is_named(content: str, tmp_path: Path) -> None:
         tokenizer_from_folder(file, {})
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": {"type": "BPE", "vocab": {"a": "x"}, "merges": []}}, "token 'a' has the id 'x'"),
+        ({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}}, "token 'a' has the id -1"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]}}, "merges must be pairs"),
+        ({"added_tokens": [{"content": "x"}]}, "token 'x' has the id None"),
+        ({"pre_tokenizer": {"type": "Nonsense"}}, "the tokenizers library refuses it"),
+        ({"normalizer": {"type": "Replace"}}, "the tokenizers library refuses it"),
+    ],
+)
+def test_a_damaged_part_is_named(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, **changes}))
+    with pytest.raises(ModelFileError, match=words):
+        tokenizer_from_folder(file, {})
+
+
 def test_a_merge_about_no_token_is_named(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}))

@@ -125,6 +125,25 @@ def test_a_merge_about_no_token_is_named(merges: list[str]) -> None:
         byte_level_tokenizer(merges=merges)
 
 
+def test_merges_never_make_a_control_token() -> None:
+    metadata = byte_level_metadata()
+    tokens = metadata["tokenizer.ggml.tokens"]
+    the = tokens.index(metadata["tokenizer.ggml.merges"][0].replace(" ", ""))
+    metadata["tokenizer.ggml.eos_token_id"] = the  # a piece other pieces are made of
+    tokenizer = tokenizer_from_gguf(metadata)
+    for line in text_lines(100):
+        assert the not in tokenizer.encode(line)
+        assert tokenizer.decode(tokenizer.encode(line)) == line
+
+
+@pytest.mark.timeout(10)
+def test_a_vocabulary_of_empty_tokens_is_read_in_no_time() -> None:
+    size = 100_000
+    tokenizer = byte_level_tokenizer(user_defined=("",) * size)
+    assert tokenizer.vocab_size > size
+    assert tokenizer.decode(tokenizer.encode("ab")) == "ab"
+
+
 def test_byte_level_needs_merges() -> None:
     with pytest.raises(ModelFileError, match=r"'tokenizer.ggml.merges' is missing"):
         byte_level_tokenizer(merges=None)

@@ -1,7 +1,7 @@
 """Conversations to prompts with a model's own chat template.
 
-`render` gives the text, `render_prompt` the token ids: control tokens where the template wrote them,
-plain text wherever a user did. Every door that takes messages renders here. It keeps no conversation.
+`render` gives the text, `render_prompt` the token ids, `render_pieces` what they are made of: control
+tokens where the template wrote them, plain text wherever a user did. Every door that takes messages renders here. It keeps no conversation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +30,20 @@ class ChatTemplate:
     """One compiled template with the tokenizer it writes for.
 
     Raises ChatTemplateError with line and construct where the source does not compile; `source` None
-    is a model without a template, and only rendering raises.
+    is a model without a template, and only rendering raises, with the text `why_none`.
     """
 
-    def __init__(self, source: str | None, *, tokenizer: Tokenizer, now: Callable[[], datetime] = local_time) -> None:
+    def __init__(
+        self,
+        source: str | None,
+        *,
+        tokenizer: Tokenizer,
+        now: Callable[[], datetime] = local_time,
+        why_none: str = NO_TEMPLATE,
+    ) -> None:
         self._tokenizer = tokenizer
         self._table = MarkTable(tokenizer.control)
+        self._why_none = why_none
         self.source = source
         self._template = None if source is None else self._compile(source, now)
 
@@ -69,7 +77,11 @@ class ChatTemplate:
             self._render_marked(messages, tools, add_generation_prompt, continue_final_message, variables)
         )
 
-    def render_prompt(
+    def render_prompt(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+        """The prompt as token ids; parameters as in `render`. It has one BOS, whoever wrote it."""
+        return self._tokenizer.encode_pieces(self.render_pieces(messages, **options))
+
+    def render_pieces(
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
@@ -77,13 +89,13 @@ class ChatTemplate:
         add_generation_prompt: bool | None = None,
         continue_final_message: bool = False,
         **variables: Any,
-    ) -> list[int]:
-        """The prompt as token ids; parameters as in `render`. It has one BOS, whoever wrote it."""
+    ) -> list[str | int]:
+        """The prompt as plain texts and control ids, for `Tokenizer.encode_pieces`; parameters as in `render`."""
         marked = self._render_marked(messages, tools, add_generation_prompt, continue_final_message, variables)
-        ids = self._tokenizer.encode_pieces(self._table.split(marked))
-        if not ids:
+        pieces = self._table.split(marked)
+        if not pieces:
             raise PromptError("the chat template made an empty prompt of these messages", field="messages")
-        return ids
+        return pieces
 
     def end_ids(self) -> frozenset[int]:
         """Every id that ends an answer: the vocabulary's own and what the template closes a turn with."""
@@ -111,7 +123,7 @@ class ChatTemplate:
         variables: Mapping[str, Any],
     ) -> str:
         if self._template is None:
-            raise ChatTemplateError(NO_TEMPLATE)
+            raise ChatTemplateError(self._why_none)
         if continue_final_message and add_generation_prompt:
             raise ChatTemplateError(
                 "add_generation_prompt and continue_final_message are both true: a prompt either opens a new turn or "

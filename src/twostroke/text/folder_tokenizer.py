@@ -53,7 +53,11 @@ def tokenizer_from_folder(
     def build() -> CacheEntry:
         return _TokenizerFile(tokenizer_json, content).entry(config, eos_token_ids)
 
-    return _assemble(cached_entry(cache_directory, fingerprint=f"folder {fingerprint}", build=build))
+    entry = cached_entry(cache_directory, fingerprint=f"folder {fingerprint}", build=build)
+    try:
+        return _assemble(entry)
+    except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+        raise ModelFileError(tokenizer_json, f"the tokenizers library refuses it: {error}") from None
 
 
 def _assemble(entry: CacheEntry) -> Tokenizer:
@@ -106,11 +110,20 @@ class _TokenizerFile:
             self._added: list[dict[str, Any]] = self._data.get("added_tokens") or []
         except (ValueError, KeyError, TypeError) as error:
             raise ModelFileError(file, f"not a tokenizer.json: {type(error).__name__}: {error}") from None
+        self._check_ids()
         kind = self._model.get("type", "BPE" if "merges" in self._model else "unknown")
         if kind != "BPE" or self._model.get("continuing_subword_prefix") or self._model.get("end_of_word_suffix"):
             raise UnsupportedModelError(
                 f"{file}: tokenizer model {kind!r} is not supported; supported is BPE without word prefixes or suffixes"
             )
+
+    def _check_ids(self) -> None:
+        vocab: object = self._vocab
+        tokens: list[tuple[object, object]] = [*vocab.items()] if isinstance(vocab, dict) else [("vocab", None)]
+        tokens += [(token.get("content"), token.get("id")) for token in self._added]
+        for text, token_id in tokens:
+            if not isinstance(text, str) or not isinstance(token_id, int) or token_id < 0:
+                raise ModelFileError(self._file, f"token {text!r} has the id {token_id!r}; it must be a whole number")
 
     def entry(self, config: Mapping[str, Any], eos_token_ids: Sequence[int]) -> CacheEntry:
         """Everything the tokenizer is made of, for the cache."""
@@ -135,7 +148,7 @@ class _TokenizerFile:
             "flags": {str(token["id"]): {name: bool(token.get(name)) for name in _FLAGS[:3]} for token in self._added},
             "special": special,
         }
-        return CacheEntry(self._pairs(), facts)
+        return CacheEntry(self._pairs(kinds), facts)
 
     def _tokens(self) -> tuple[list[str], list[int]]:
         """Texts by id, and the ids nothing is named for."""
@@ -147,23 +160,14 @@ class _TokenizerFile:
         holes = [token_id for token_id in range(size) if not texts.get(token_id)]
         return [texts.get(token_id, "") for token_id in range(size)], holes
 
-    def _pairs(self) -> Pairs:
-        merges = self._model.get("merges") or []
-        spelled = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
-        if any(not isinstance(merge, str) and " " in "".join(merge) for merge in merges):
-            return self._pairs_with_spaces(merges)
+    def _pairs(self, kinds: Mapping[int, int]) -> Pairs:
+        hidden = {token_id for token_id, kind in kinds.items() if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN)}
         try:
-            return pairs_from_strings(spelled, id_of=self._vocab)
+            return pairs_from_strings(self._model.get("merges") or [], id_of=self._vocab, without=hidden)
         except KeyError as error:
             raise ModelFileError(self._file, str(error.args[0])) from None
-
-    def _pairs_with_spaces(self, merges: Sequence[Sequence[str]]) -> Pairs:
-        """Rules about pieces that hold spaces can only be written as lists."""
-        try:
-            flat = [[self._vocab[left], self._vocab[right]] for left, right in merges]
-        except KeyError as error:
-            raise ModelFileError(self._file, f"a merge rule needs {error.args[0]!r}, which is no token") from None
-        return np.array(flat, dtype=np.int32).reshape(-1, 2)
+        except (TypeError, ValueError) as error:
+            raise ModelFileError(self._file, f"merges must be pairs of pieces: {error}") from None
 
     def _kinds(self, id_of: Mapping[str, int], special: Mapping[str, Any]) -> dict[int, int]:
         """Kinds of all tokens that are not normal; what begins or ends a text is control whatever the file says."""

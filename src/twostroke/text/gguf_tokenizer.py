@@ -108,10 +108,7 @@ def _library_keys(vocabulary: Vocabulary) -> list[str]:
         keys[token_id] = hidden_key(token_id)
     for token_id in vocabulary.user_defined_ids:
         keys[token_id] = vocabulary.text_of(token_id)
-    while "" in keys:
-        token_id = keys.index("")
-        keys[token_id] = hidden_key(token_id)
-    return keys
+    return [key or hidden_key(token_id) for token_id, key in enumerate(keys)]
 
 
 def _added_tokens(vocabulary: Vocabulary) -> list[AddedToken]:
@@ -192,7 +189,9 @@ class _Fields:
         if merges is None:
             raise ModelFileError(self._file, f"key {_PREFIX + 'merges'!r} is missing: byte-level BPE needs merge rules")
         try:
-            return pairs_from_strings(list(merges), id_of=_lowest_ids(vocabulary.tokens))
+            return pairs_from_strings(
+                list(merges), id_of=_lowest_ids(vocabulary.tokens), without=vocabulary.control_ids
+            )
         except KeyError as error:
             raise ModelFileError(self._file, f"key {_PREFIX + 'merges'!r}: {error.args[0]}") from None
 

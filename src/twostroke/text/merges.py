@@ -4,7 +4,7 @@ Byte-level files spell the rules out; SentencePiece files give scores instead, a
 from them. Used by the builders; the result is what the tokenizer cache stores.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +12,29 @@ import numpy.typing as npt
 Pairs = npt.NDArray[np.int32]  # [num_merges, 2], ids of the left and the right piece
 
 
-def pairs_from_strings(merges: Sequence[str], *, id_of: Mapping[str, int]) -> Pairs:
-    """Rules written as "left right". A rule about a piece that is no token raises KeyError with the rule."""
+def pairs_from_strings(
+    merges: Iterable[str | Sequence[str]], *, id_of: Mapping[str, int], without: AbstractSet[int] = frozenset()
+) -> Pairs:
+    """Rules written as "left right" or as [left, right]; rules that use or make an id in `without` are left out.
+
+    A rule about a piece that is no token raises KeyError with the rule.
+    """
     flat: list[int] = []
     for merge in merges:
-        left, _, right = merge.partition(" ") if merge[:1] != " " else (" ", " ", merge[2:])
+        left, right = _sides(merge) if isinstance(merge, str) else merge
         try:
-            flat.append(id_of[left])
-            flat.append(id_of[right])
-            id_of[left + right]
+            ids = (id_of[left], id_of[right], id_of[left + right])
         except KeyError as error:
             raise KeyError(f"merge rule {merge!r} needs {error.args[0]!r}, which is no token") from None
+        if without.isdisjoint(ids):
+            flat += ids[:2]
     return np.array(flat, dtype=np.int32).reshape(-1, 2)
+
+
+def _sides(merge: str) -> tuple[str, str]:
+    """The pieces a space divides; the first one may begin with a space itself."""
+    cut = merge.find(" ", 1)
+    return (merge[:cut], merge[cut + 1 :]) if cut > 0 else (merge, "")
 
 
 def pairs_from_scores(scores: npt.NDArray[np.float32], *, id_of: Mapping[str, int]) -> Pairs:

@@ -42,7 +42,7 @@ def test_all_is_the_sorted_public_names() -> None:
         for name, value in vars(twostroke).items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
-    assert twostroke.__all__ == sorted(public)
+    assert twostroke.__all__ == sorted(public, key=lambda name: (not name.isupper(), name))
 
 
 def test_version_is_three_numbers() -> None:

@@ -18,11 +18,14 @@ from twostroke.errors import (
     TwostrokeError,
     UnsupportedModelError,
 )
+from twostroke.handle import Handle
+from twostroke.llm import LLM
 from twostroke.params import SamplingParams
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LLM",
     "CapacityError",
     "ChatTemplateError",
     "ConfigError",
@@ -30,6 +33,7 @@ __all__ = [
     "Event",
     "FinishEvent",
     "FinishReason",
+    "Handle",
     "KernelError",
     "ModelFileError",
     "ModelNotFoundError",

@@ -14,7 +14,7 @@ from tests.cases.puppet import EOS, build_puppet, byte_token
 CONTEXT_KEY = b"llama.context_length" + struct.pack("<I", 4)  # 4: a value of type u32
 
 
-def make_chain(path: Path, *, prompt_end: str, answer: bytes, loops: bool = False, context: int = 128) -> Path:
+def make_chain(path: Path, *, prompt_end: str, answer: bytes, loops: bool = False, context: int = 1024) -> Path:
     """A model that answers any prompt ending in `prompt_end` with these bytes, each used once; `loops` never ends."""
     assert len(set(answer)) == len(answer), "the next token depends on the last one alone"
     tokens = [byte_token(byte) for byte in answer]
@@ -44,7 +44,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """The program as a shell starts it."""
     program = [sys.executable, "-c", "import sys; from twostroke.cli.app import main; sys.exit(main())"]
-    return subprocess.Popen([*program, *arguments], env=env, stdin=stdin, stdout=stdout, stderr=stderr)
+    return subprocess.Popen([*program, *arguments], env=env, stdin=stdin, stdout=stdout, stderr=stderr, bufsize=0)
 
 
 def run(

@@ -34,6 +34,10 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
+        self.end_line()
+
+    def end_line(self) -> None:
+        """Leave the drawn line, so that something else can be said."""
         if self._shown:
             self._terminal.stream.write("\n")
             self._terminal.stream.flush()

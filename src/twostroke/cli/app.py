@@ -1,0 +1,123 @@
+"""The program `twostroke`: puts the commands together and turns every error into one clean line."""
+
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+import twostroke
+from twostroke.cli.bench import bench
+from twostroke.cli.exit_code import ExitCode
+from twostroke.cli.models import models
+from twostroke.cli.pull import pull
+from twostroke.cli.run import run
+from twostroke.cli.serve import serve
+from twostroke.cli.show import show
+from twostroke.errors import (
+    CapacityError,
+    ConfigError,
+    ModelNotFoundError,
+    ParamsError,
+    PromptError,
+    TwostrokeError,
+)
+from twostroke.view.terminal import speak_utf8
+
+USER_MISTAKES = (CapacityError, ConfigError, ModelNotFoundError, ParamsError)
+
+
+class OutputClosed(Exception):
+    """The reader of stdout left. Not an OSError: the command-line library would end the program by itself."""
+
+
+def watching_for_a_closed_pipe(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with a broken pipe told apart from other errors."""
+
+    @functools.wraps(command)
+    def watched(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise OutputClosed from error
+
+    return watched
+
+
+app = typer.Typer(
+    name="twostroke",
+    help="Run language models on CPUs and see what prefill and decode do.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (run, pull, models, show, bench, serve):
+    app.command()(watching_for_a_closed_pipe(command))
+
+
+def show_version(is_asked: bool) -> None:
+    if is_asked:
+        sys.stdout.write(f"twostroke {twostroke.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=show_version)
+    ] = False,
+) -> None:
+    """The options before the command."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; `arguments` default to those of the process."""
+    speak_utf8()
+    logging.basicConfig(format="twostroke: %(message)s", level=logging.WARNING)
+    try:
+        given = [utf8_argument(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
+        code = typer.main.get_command(app).main(args=given, prog_name="twostroke", standalone_mode=False)
+    except typer.TyperException as error:
+        said = error.format_message().rstrip(".")
+        return fail(f"{said}; twostroke --help shows what there is", ExitCode.USER_MISTAKE)
+    except USER_MISTAKES as error:
+        return fail(str(error), ExitCode.USER_MISTAKE)
+    except OutputClosed:
+        return leave_quietly()
+    except (TwostrokeError, OSError) as error:
+        return fail(str(error), ExitCode.FAILED)
+    except (KeyboardInterrupt, typer.Abort):
+        return ExitCode.INTERRUPTED
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        return fail(f"internal error, please report it: {type(error).__name__}: {error}", ExitCode.FAILED)
+    return code if isinstance(code, int) else ExitCode.DONE
+
+
+def utf8_argument(argument: str) -> str:
+    """The bytes of an argument read as UTF-8, whatever locale Python decoded them with."""
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PromptError(
+            f"argument {argument!r} is not UTF-8 at byte {error.start}: convert it, iconv -t UTF-8"
+        ) from None
+
+
+def fail(message: str, code: ExitCode) -> ExitCode:
+    """One line on stderr, whatever the message holds."""
+    sys.stderr.write(f"twostroke: {' '.join(message.split())}\n")
+    return code
+
+
+def leave_quietly() -> ExitCode:
+    """The reader of stdout has seen enough (`| head -1`): nothing is wrong, and nothing more is written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.DONE

@@ -1,0 +1,42 @@
+"""From the name on the command line to a model on disk or in memory, with download progress on stderr."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twostroke.cli.terms import ask_terms
+from twostroke.config import Config
+from twostroke.llm import LLM
+from twostroke.model.catalog import resolve_model
+from twostroke.view.progress import Progress
+from twostroke.view.terminal import Terminal
+
+ModelOption = Annotated[
+    str, typer.Option("--model", "-m", help="A name (twostroke models lists them), a file or a folder.")
+]
+ContextOption = Annotated[int | None, typer.Option(help="Most tokens of prompt and answer together.")]
+KVOption = Annotated[str | None, typer.Option(help="Precision of the KV cache: bf16 (default), f16, f32.")]
+ThreadsOption = Annotated[int | None, typer.Option(help="One per usable core by default.")]
+
+
+def find_model(name: str, *, config: Config, quiet: bool) -> Path:
+    """The model's file or folder, fetched if it is not here yet; `quiet` neither shows progress nor asks."""
+    if quiet:
+        return resolve_model(name, home=config.home, ollama_models=config.ollama_models)
+    terminal = Terminal.of(sys.stderr, config)
+    with Progress(name, terminal=terminal) as progress:
+        return resolve_model(
+            name,
+            home=config.home,
+            ollama_models=config.ollama_models,
+            on_progress=progress,
+            accept_terms=ask_terms(terminal, before=progress.end_line),
+        )
+
+
+def load(name: str, *, config: Config, threads: int | None, context: int | None, kv: str | None, quiet: bool) -> LLM:
+    """A loaded model; the caller closes it."""
+    find_model(name, config=config, quiet=quiet)
+    return LLM(name, threads=threads, context=context, kv=kv, config=config)

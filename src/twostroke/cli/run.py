@@ -1,0 +1,139 @@
+"""`twostroke run`: one prompt, one answer on stdout, the phase report on stderr."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from twostroke.cli.answer import follow
+from twostroke.cli.exit_code import ExitCode
+from twostroke.cli.loading import ContextOption, KVOption, ModelOption, ThreadsOption, load
+from twostroke.cli.prompt import read_prompt
+from twostroke.config import Config, resolve
+from twostroke.core.peaks import Peaks
+from twostroke.core.report import Result
+from twostroke.core.sequence import FinishReason
+from twostroke.errors import ConfigError, ParamsError, RequestError
+from twostroke.llm import LLM
+from twostroke.measure.peaks import ensure_peaks
+from twostroke.model.catalog import DEFAULT_MODEL
+from twostroke.params import SamplingParams
+from twostroke.view.json_report import json_report
+from twostroke.view.phase_report import phase_report_lines
+from twostroke.view.terminal import Terminal
+
+Asked = str | Sequence[Mapping[str, str]]  # raw text, or chat messages
+OTHER_FLAGS = {"stop_token_ids": "stop-token-id"}  # fields whose flag is not their own name
+
+
+def run(
+    prompt: Annotated[
+        str | None, typer.Argument(help="The question; - reads it from stdin.", show_default=False)
+    ] = None,
+    *,
+    model: ModelOption = DEFAULT_MODEL,
+    system: Annotated[str | None, typer.Option(help="System message before the question.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")] = False,
+    temperature: Annotated[float | None, typer.Option(help="0 (default) takes the likeliest token.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Keep the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Keep the likeliest tokens up to this mass.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Drop tokens below this share of the likeliest.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1: repeat prompt and answer less.")] = None,
+    presence_penalty: Annotated[float | None, typer.Option(help="Off tokens the answer has, -2 to 2.")] = None,
+    frequency_penalty: Annotated[float | None, typer.Option(help="The same per occurrence, -2 to 2.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same answer.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of the answer (default 256).")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
+    stop_token_id: Annotated[list[int] | None, typer.Option(help="End at this token; may be repeated.")] = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past the model's end token.")] = False,
+    logprobs: Annotated[int | None, typer.Option(help="With --json: log-probabilities and n best others.")] = None,
+    context: ContextOption = None,
+    kv: KVOption = None,
+    threads: ThreadsOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text and report.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="The answer alone: no report, no progress.")] = False,
+) -> None:
+    """Answer one prompt, then show what each phase did."""
+    if logprobs is not None and not as_json:
+        raise ConfigError("--logprobs needs --json, which has room for them")
+    params = sampling_params(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        seed=seed,
+        max_tokens=max_tokens,
+        stop=tuple(stop) if stop else None,
+        stop_token_ids=tuple(stop_token_id) if stop_token_id else None,
+        ignore_eos=ignore_eos or None,
+        logprobs=logprobs,
+    )
+    asked = question(prompt, system=system, raw=raw)
+    config = resolve()
+    answer = answer_json if as_json else answer_quietly if quiet else answer_and_report
+    with load(model, config=config, threads=threads, context=context, kv=kv, quiet=quiet or as_json) as llm:
+        result = answer(llm, asked, params, config)
+    leave(result)
+
+
+def sampling_params(**wishes: Any) -> SamplingParams:
+    """The wishes that were said; errors name the flag instead of the field."""
+    try:
+        return SamplingParams(**{name: value for name, value in wishes.items() if value is not None})
+    except ParamsError as error:
+        flag = OTHER_FLAGS.get(error.field, error.field.replace("_", "-"))
+        raise ParamsError(f"--{flag}{str(error).removeprefix(error.field)}", field=error.field) from None
+
+
+def question(prompt: str | None, *, system: str | None, raw: bool) -> Asked:
+    """What to ask: messages for the chat template, or the text alone."""
+    if raw and system is not None:
+        raise ConfigError("--system needs a chat template, which --raw leaves out: drop one of them")
+    text = read_prompt(prompt, keep_line_end=raw)
+    if raw:
+        return text
+    asked = [{"role": "user", "content": text}]
+    return asked if system is None else [{"role": "system", "content": system}, *asked]
+
+
+def answer_and_report(llm: LLM, asked: Asked, params: SamplingParams, config: Config) -> Result:
+    """Stream the answer to stdout, then the report to stderr."""
+    result = answer_quietly(llm, asked, params, config)
+    lines = phase_report_lines(result, llm.report(result, peaks_of(llm, config)))
+    Terminal.of(sys.stderr, config).write_lines(["", *lines])
+    return result
+
+
+def answer_quietly(llm: LLM, asked: Asked, params: SamplingParams, config: Config) -> Result:
+    """Stream the answer and one line end to stdout."""
+    out = Terminal.of(sys.stdout, config)
+    result = follow(lambda on_event: llm.submit(asked, params, on_event=on_event), out.write)
+    out.write("\n")
+    return result
+
+
+def answer_json(llm: LLM, asked: Asked, params: SamplingParams, config: Config) -> Result:
+    """One object on stdout once the answer has ended."""
+    result = follow(lambda on_event: llm.submit(asked, params, on_event=on_event), lambda text: None)
+    report = llm.report(result, peaks_of(llm, config))
+    shown = json_report(result, report, with_logprobs=params.logprobs is not None)
+    sys.stdout.write(json.dumps(shown, ensure_ascii=False, allow_nan=False) + "\n")
+    return result
+
+
+def peaks_of(llm: LLM, config: Config) -> Peaks:
+    """The machine's peaks for this model, measured now unless they are known."""
+    return ensure_peaks(home=config.home, isa=llm.isa, threads=llm.threads, weight_bytes=llm.weight_bytes)
+
+
+def leave(result: Result) -> None:
+    """The exit code of an answer that did not end by itself."""
+    if result.finish_reason is FinishReason.ERROR:
+        raise RequestError(f"the answer failed: {result.error}")
+    if result.finish_reason is FinishReason.CANCELLED:
+        raise typer.Exit(ExitCode.INTERRUPTED)

@@ -1,0 +1,32 @@
+"""`twostroke show`: a model as its list of ops, with operations and bytes of both phases."""
+
+import json
+import sys
+from typing import Annotated, get_args
+
+import typer
+
+from twostroke.cli.loading import find_model
+from twostroke.config import resolve
+from twostroke.errors import ConfigError
+from twostroke.model.families import build_program
+from twostroke.model.open import open_model
+from twostroke.program.listing import list_program, listing_dict, listing_text
+from twostroke.program.reader import Precision
+
+
+def show(
+    model: Annotated[str, typer.Argument(help="A name, a file or a folder.")],
+    *,
+    prompt: Annotated[int, typer.Option("--prompt", "-p", min=1, help="Tokens of the prefill.")] = 512,
+    depth: Annotated[int, typer.Option("--depth", "-d", min=0, help="Tokens in the cache before the decode.")] = 0,
+    kv: Annotated[str, typer.Option(help="Precision of the KV cache: f32, f16, bf16.")] = "bf16",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Print a model's ops, shapes, operations and bytes per phase. Nothing is run."""
+    if kv not in get_args(Precision):
+        raise ConfigError(f"--kv is {kv!r}: it must be one of {', '.join(get_args(Precision))}")
+    program = build_program(open_model(find_model(model, config=resolve(), quiet=as_json)))
+    listing = list_program(program, kv_precision=kv, prefill_tokens=prompt, decode_depth=depth)
+    lines = [json.dumps(listing_dict(listing))] if as_json else listing_text(listing)
+    sys.stdout.write("\n".join(lines) + "\n")

@@ -1,0 +1,166 @@
+"""Every mistake ends in one clean line on stderr and the promised exit code; stdout stays empty."""
+
+from pathlib import Path
+
+import pytest
+
+import twostroke
+from twostroke.cli import app
+from twostroke.cli.exit_code import ExitCode
+from twostroke.errors import (
+    CapacityError,
+    ChatTemplateError,
+    ConfigError,
+    DownloadError,
+    KernelError,
+    ModelFileError,
+    ModelNotFoundError,
+    ParamsError,
+    PromptError,
+    RequestError,
+    UnsupportedModelError,
+)
+
+Capture = pytest.CaptureFixture[str]
+
+
+def complaint(capsys: Capture, *arguments: str, code: ExitCode = ExitCode.USER_MISTAKE) -> str:
+    """The one line a command that must fail says."""
+    assert app.main(arguments) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("twostroke: ")
+    assert said.err.count("\n") == 1
+    assert said.err.endswith("\n")
+    assert "Traceback" not in said.err
+    return said.err.removeprefix("twostroke: ").rstrip("\n")
+
+
+def test_version(capsys: Capture) -> None:
+    assert app.main(["--version"]) == ExitCode.DONE
+    assert capsys.readouterr().out == f"twostroke {twostroke.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["run", "pull", "models", "show", "bench", "serve"])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_every_command_has_help(capsys: Capture, command: str, flag: str) -> None:
+    assert app.main([command, flag]) == ExitCode.DONE
+    assert f"twostroke {command}" in capsys.readouterr().out
+
+
+def test_help_lists_the_commands(capsys: Capture) -> None:
+    assert app.main(["--help"]) == ExitCode.DONE
+    out = capsys.readouterr().out
+    assert all(f"\n  {command} " in out for command in ("run", "pull", "models", "show", "bench", "serve"))
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing command"),
+        (["rnu"], "No such command 'rnu'"),
+        (["run", "--topk", "3", "hi"], "No such option: --topk (Possible options: --stop, --top-k"),
+        (["run", "--top-k", "x", "hi"], "Invalid value for '--top-k'"),
+        (["run", "hi", "there"], "Got unexpected extra argument(s) (there)"),
+        (["pull"], "Missing argument"),
+    ],
+)
+def test_a_wrong_command_line_names_the_part(capsys: Capture, arguments: list[str], said: str) -> None:
+    line = complaint(capsys, *arguments)
+    assert said in line
+    assert line.endswith("; twostroke --help shows what there is")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--temperature", "-1"], "--temperature is -1.0: it must be in [0, any finite number]"),
+        (["--temperature", "nan"], "--temperature is nan"),
+        (["--top-p", "0"], "--top-p is 0.0: it must be in (0, 1]"),
+        (["--top-k", "-2"], "--top-k is -2: it must be at least -1"),
+        (["--min-p", "2"], "--min-p is 2.0"),
+        (["--repetition-penalty", "0"], "--repetition-penalty is 0.0"),
+        (["--presence-penalty", "3"], "--presence-penalty is 3.0"),
+        (["--frequency-penalty", "-3"], "--frequency-penalty is -3.0"),
+        (["--seed", "-1"], "--seed is -1"),
+        (["--max-tokens", "0"], "--max-tokens is 0: it must be at least 1"),
+        (["--stop", ""], "--stop is ('',)"),
+        (["--stop-token-id", "-5"], "--stop-token-id is -5"),
+        (["--json", "--logprobs", "21"], "--logprobs is 21: it must be from 0 to 20"),
+        (["--logprobs", "1"], "--logprobs needs --json"),
+        (["--raw", "--system", "x"], "--system needs a chat template, which --raw leaves out"),
+    ],
+)
+def test_a_value_out_of_range_names_the_flag_before_any_model_is_loaded(
+    capsys: Capture, flags: list[str], said: str
+) -> None:
+    assert said in complaint(capsys, "run", "-m", "/no/such/model", *flags, "hi")
+
+
+def test_an_empty_prompt_says_how_to_give_one(capsys: Capture) -> None:
+    assert "the prompt is empty: give one" in complaint(capsys, "run", "")
+
+
+def test_a_missing_model_file_is_named(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "missing.gguf"
+    assert str(path) in complaint(capsys, "run", "-m", str(path), "hi")
+
+
+def test_a_misspelt_variable_is_an_error(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOSTROKE_THREAD", "2")
+    assert "did you mean TWOSTROKE_THREADS?" in complaint(capsys, "models")
+
+
+def test_an_argument_that_is_not_utf8_is_named(capsys: Capture) -> None:
+    assert "is not UTF-8 at byte 3" in complaint(capsys, "run", "caf\udce9")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CapacityError("needs 3, has 2"), ExitCode.USER_MISTAKE),
+        (ConfigError("x"), ExitCode.USER_MISTAKE),
+        (ModelNotFoundError("x"), ExitCode.USER_MISTAKE),
+        (ParamsError("x", field="seed"), ExitCode.USER_MISTAKE),
+        (PromptError("x"), ExitCode.USER_MISTAKE),
+        (ChatTemplateError("x"), ExitCode.FAILED),
+        (DownloadError("x"), ExitCode.FAILED),
+        (KernelError("x"), ExitCode.FAILED),
+        (ModelFileError("a.gguf", "x"), ExitCode.FAILED),
+        (RequestError("x"), ExitCode.FAILED),
+        (UnsupportedModelError("x"), ExitCode.FAILED),
+        (PermissionError(13, "Permission denied", "file"), ExitCode.FAILED),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: Exception, code: ExitCode
+) -> None:
+    raise_from_command(monkeypatch, error)
+    assert complaint(capsys, "models", code=code) == str(error)
+
+
+def test_a_message_of_several_lines_becomes_one(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_from_command(monkeypatch, DownloadError("one\n  two\r\nthree"))
+    assert complaint(capsys, "models", code=ExitCode.FAILED) == "one two three"
+
+
+def test_a_bug_is_one_line_that_asks_for_a_report(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_from_command(monkeypatch, KeyError("blk.0"))
+    said = complaint(capsys, "models", code=ExitCode.FAILED)
+    assert said == "internal error, please report it: KeyError: 'blk.0'"
+
+
+def test_ctrl_c_has_the_code_of_the_signal(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_from_command(monkeypatch, KeyboardInterrupt())
+    assert app.main(["models"]) == 130
+    assert capsys.readouterr().out == ""
+
+
+def raise_from_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Make `twostroke models` fail in its first line."""
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("twostroke.cli.models.resolve", fail)

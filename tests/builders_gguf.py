@@ -1,10 +1,12 @@
 """Small whole models as GGUF files with random weights, in any mix of tensor types."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tests.cases.make_malformed import T_ARR, T_F32, T_I32, T_STR, T_U32, build_gguf, vocab
+from tests.cases.make_malformed import T_ARR, T_F32, T_I32, T_STR, T_U32, KeyValue, Tensor, build_gguf, vocab
 from tests.native.weight_builders import make_bytes
 from twostroke.program.quant import TENSOR_TYPES
 
@@ -26,45 +28,73 @@ FEED = 256
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 64
 LAYERS = 2
 CONTEXT = 1024
-Tensor = tuple[str, tuple[int, ...], int, bytes]
 
 
-def write_llama(path: Path, *, tensor_type: str, head_type: str = "Q8_0", seed: int = 0) -> Path:
+def write_llama(path: Path, **options: Any) -> Path:
     """A llama of two layers."""
-    matrices = [("attn_q", WIDTH, HEADS * HEAD_DIM), ("attn_k", WIDTH, KV_HEADS * HEAD_DIM)]
-    matrices += [("attn_v", WIDTH, KV_HEADS * HEAD_DIM), ("attn_output", HEADS * HEAD_DIM, WIDTH)]
-    matrices += [("ffn_gate", WIDTH, FEED), ("ffn_up", WIDTH, FEED), ("ffn_down", FEED, WIDTH)]
-    tensors = [_matrix("token_embd.weight", WIDTH, len(vocab()), head_type, seed)]
-    for layer in range(LAYERS):
-        for norm in ("attn_norm", "ffn_norm"):
-            tensors.append(_norm(f"blk.{layer}.{norm}.weight", WIDTH))
-        for number, (name, cols, rows) in enumerate(matrices):
-            tensors.append(_matrix(f"blk.{layer}.{name}.weight", cols, rows, tensor_type, seed + 100 * layer + number))
-    tensors.append(_norm("output_norm.weight", WIDTH))
-    path.write_bytes(build_gguf(_metadata("llama"), tensors)[0])
-    return path
+    return write_model(path, "llama", **options)
 
 
-def write_gemma3(path: Path, *, tensor_type: str, window: int = 24, layers: int = 6, seed: int = 0) -> Path:
+def write_gemma3(
+    path: Path, *, window: int = 24, layers: int = 6, more_keys: Sequence[KeyValue] = (), **options: Any
+) -> Path:
     """A gemma3 of one full pattern: five layers with a window, one without."""
-    matrices = [("attn_q", WIDTH, HEADS * HEAD_DIM), ("attn_k", WIDTH, KV_HEADS * HEAD_DIM)]
-    matrices += [("attn_v", WIDTH, KV_HEADS * HEAD_DIM), ("attn_output", HEADS * HEAD_DIM, WIDTH)]
-    matrices += [("ffn_gate", WIDTH, FEED), ("ffn_up", WIDTH, FEED), ("ffn_down", FEED, WIDTH)]
-    tensors = [_matrix("token_embd.weight", WIDTH, len(vocab()), "Q8_0", seed)]
+    keys = [("gemma3.attention.sliding_window", T_U32, window), ("gemma3.rope.freq_base", T_F32, 1e6)]
+    return write_model(path, "gemma3", layers=layers, keys=[*keys, *more_keys], **options)
+
+
+def write_model(
+    path: Path,
+    architecture: str,
+    *,
+    tensor_type: str,
+    head_type: str = "Q8_0",
+    layers: int = LAYERS,
+    keys: Sequence[KeyValue] = (),
+    rope_divisors: Sequence[float] = (),
+    seed: int = 0,
+) -> Path:
+    """A model of this family: matrices of `tensor_type`, tied head of `head_type`, vectors F32, keys appended."""
+    tensors = [_matrix("token_embd.weight", WIDTH, len(vocab()), head_type, seed)]
     for layer in range(layers):
-        for norm in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
-            tensors.append(_norm(f"blk.{layer}.{norm}.weight", WIDTH))
-        for norm in ("attn_q_norm", "attn_k_norm"):
-            tensors.append(_norm(f"blk.{layer}.{norm}.weight", HEAD_DIM))
-        for number, (name, cols, rows) in enumerate(matrices):
+        for number, (name, size) in enumerate(_vectors(architecture).items()):
+            centre = 0.0 if name.endswith("bias") else 1.0
+            tensors.append(_vector(f"blk.{layer}.{name}", size, centre=centre, seed=[seed, layer, number]))
+        for number, (name, cols, rows) in enumerate(_MATRICES):
             tensors.append(_matrix(f"blk.{layer}.{name}.weight", cols, rows, tensor_type, seed + 100 * layer + number))
-    tensors.append(_norm("output_norm.weight", WIDTH))
-    extra = [("gemma3.attention.sliding_window", T_U32, window), ("gemma3.rope.freq_base", T_F32, 1e6)]
-    path.write_bytes(build_gguf([*_metadata("gemma3", layers=layers), *extra], tensors)[0])
+    tensors.append(_vector("output_norm.weight", WIDTH, centre=1.0, seed=[seed]))
+    if rope_divisors:
+        data = np.array(rope_divisors, np.float32).tobytes()
+        tensors.append(("rope_freqs.weight", (len(rope_divisors),), TYPE_IDS["F32"], data))
+    path.write_bytes(build_gguf([*_metadata(architecture, layers=layers), *keys], tensors)[0])
     return path
 
 
-def _metadata(architecture: str, *, layers: int = LAYERS) -> list[tuple[str, int, object]]:
+_MATRICES = (
+    ("attn_q", WIDTH, HEADS * HEAD_DIM),
+    ("attn_k", WIDTH, KV_HEADS * HEAD_DIM),
+    ("attn_v", WIDTH, KV_HEADS * HEAD_DIM),
+    ("attn_output", HEADS * HEAD_DIM, WIDTH),
+    ("ffn_gate", WIDTH, FEED),
+    ("ffn_up", WIDTH, FEED),
+    ("ffn_down", FEED, WIDTH),
+)
+
+
+def _vectors(architecture: str) -> dict[str, int]:
+    """Norms and biases of a block."""
+    sizes = {"attn_norm.weight": WIDTH, "ffn_norm.weight": WIDTH}
+    if architecture == "qwen2":
+        sizes |= {"attn_q.bias": HEADS * HEAD_DIM}
+        sizes |= {"attn_k.bias": KV_HEADS * HEAD_DIM, "attn_v.bias": KV_HEADS * HEAD_DIM}
+    if architecture in ("qwen3", "gemma3"):
+        sizes |= {"attn_q_norm.weight": HEAD_DIM, "attn_k_norm.weight": HEAD_DIM}
+    if architecture == "gemma3":
+        sizes |= {"post_attention_norm.weight": WIDTH, "post_ffw_norm.weight": WIDTH}
+    return sizes
+
+
+def _metadata(architecture: str, *, layers: int) -> list[KeyValue]:
     tokens = vocab()
     return [
         ("general.architecture", T_STR, architecture),
@@ -89,8 +119,10 @@ def _metadata(architecture: str, *, layers: int = LAYERS) -> list[tuple[str, int
     ]
 
 
-def _norm(name: str, width: int) -> Tensor:
-    return name, (width,), TYPE_IDS["F32"], np.ones(width, np.float32).tobytes()
+def _vector(name: str, size: int, *, centre: float, seed: Sequence[int]) -> Tensor:
+    """Random too: norms of one and biases of zero hide errors."""
+    values = np.random.default_rng([*seed, size]).standard_normal(size) * 0.2 + centre
+    return name, (size,), TYPE_IDS["F32"], values.astype(np.float32).tobytes()
 
 
 def _matrix(name: str, cols: int, rows: int, tensor_type: str, seed: int) -> Tensor:

@@ -125,7 +125,7 @@ class Bench:
         num_blocks: int = 64,
         block_size: int = 4,
         config: SchedulerConfig | None = None,
-        new_text: Callable[[], ByteText] = ByteText,
+        new_text: Callable[[Request], ByteText] = lambda request: ByteText(),
     ) -> None:
         config = config or SchedulerConfig(max_rows=8, max_step_tokens=32, max_chunk_tokens=32)
         self.clock = VirtualClock()

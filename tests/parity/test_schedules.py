@@ -158,7 +158,7 @@ class Lab:
                 ),
             ),
             kv_groups=program.kv_groups,
-            new_text=ByteText,
+            new_text=lambda request: ByteText(),
         )
         return engine, sampler, cache, scheduler
 

@@ -24,4 +24,5 @@ class Request:
     stop_token_ids: frozenset[int] = frozenset()
     priority: int = 0
     salt: str = ""
+    continues_text: bool = True  # the answer goes on after the prompt's own text; False: a chat turn begins
     spent: Mapping[Part, float] = field(default_factory=dict)  # ledger parts before submit, seconds

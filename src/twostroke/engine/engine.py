@@ -55,7 +55,7 @@ class Engine:
         fit: StepCostFit,
         kv_size: KVSize,
         kv_groups: tuple[KVGroup, ...],
-        new_text: Callable[[], TextStream],
+        new_text: Callable[[Request], TextStream],
     ) -> None:
         self._reader = reader
         self._scheduler = scheduler
@@ -80,7 +80,9 @@ class Engine:
         sequence = Sequence.from_request(request, sequence_id=self._next_sequence_id)
         self._scheduler.add(sequence)
         self._next_sequence_id += 1
-        stream = OutputStream(request, sequence_id=sequence.sequence_id, text=self._new_text(), listener=listener)
+        stream = OutputStream(
+            request, sequence_id=sequence.sequence_id, text=self._new_text(request), listener=listener
+        )
         self._live[sequence.sequence_id] = Live(sequence, self._sampler.start(request), stream)
         self._sequence_ids[request.request_id] = sequence.sequence_id
 

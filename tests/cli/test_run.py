@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders_llm import add_ollama_model, puppet_bytes
 from tests.cli.builders import environment, make_chain, run, start
 from twostroke.cli import app
 from twostroke.cli.loading import load
@@ -105,6 +106,15 @@ def test_max_tokens_ends_with_length(capsys: Capture, home: Path, model: str) ->
     assert (shown["text"], shown["finish_reason"], shown["usage"]["completion_tokens"]) == ("The", "length", 3)
 
 
+def test_flags_replace_single_defaults_of_an_ollama_model(tmp_path: Path) -> None:
+    name = add_ollama_model(tmp_path, "kind", file=puppet_bytes(), system="Be kind.", num_predict=3, stop=["h"])
+    env = environment(tmp_path, OLLAMA_MODELS=str(tmp_path / "ollama"))
+    arguments = ["run", "-m", name, "--quiet", "hello"]
+    assert run(arguments, env=env) == (0, b"T\n", b"")
+    assert run([*arguments, "--stop", "zzz"], env=env) == (0, b"The\n", b"")
+    assert run([*arguments, "--max-tokens", "1", "--stop", "zzz"], env=env) == (0, b"T\n", b"")
+
+
 def test_prompt_and_answer_beyond_the_context_is_an_error_with_the_arithmetic(
     capsys: Capture, home: Path, model: str
 ) -> None:
@@ -179,6 +189,19 @@ def test_ctrl_c_keeps_what_is_there(home: Path, endless: str) -> None:
     assert (first + rest).endswith(b"\n")
     assert b"cancelled;" in err
     assert b"Traceback" not in err
+
+
+def test_a_stopped_program_goes_on_and_a_terminated_one_ends(home: Path, endless: str) -> None:
+    process = start(["run", "-m", endless, "--raw", "--max-tokens", "500000", "why?"], env=environment(home))
+    assert process.stdout is not None
+    assert process.stdout.read(1) == b"x"
+    process.send_signal(signal.SIGTSTP)
+    os.waitpid(process.pid, os.WUNTRACED)
+    process.send_signal(signal.SIGCONT)
+    assert process.stdout.read(1) == b"y"
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (-signal.SIGTERM, b"")
 
 
 @pytest.mark.parametrize(

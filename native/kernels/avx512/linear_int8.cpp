@@ -34,6 +34,17 @@ struct Q4_1 {
     static constexpr int kOffset = 0;
 };
 
+// Four or more tokens compute so long per byte of nibbles that the hardware prefetcher falls behind: measured
+// +27 % when the panel comes from memory, nothing when it is cached. Fewer tokens, and Q8_0, lose by it.
+constexpr int kMinPrefetchTokens = 4;
+constexpr int kPrefetchBytes = 8192;
+
+template <class Format>
+ALWAYS_INLINE void prefetch(const uint8_t* block) {
+    UNROLL
+    for (int line = 0; line < Format::kBlockBytes; line += 64) _mm_prefetch(block + line, _MM_HINT_T0);
+}
+
 // Four columns of every token: weights are [16 rows][4 columns] in each half.
 template <int T>
 ALWAYS_INLINE void add_group(__m512i (&dot)[T][2], __m512i w0, __m512i w1, const int8_t* a, size_t stride) {
@@ -148,6 +159,8 @@ struct Tile {
             if constexpr (Format::kHasMin) {
                 add_minimums<T>(sum, w + Format::kScalesAt + 64, fixes, fix_stride);
             }
+            if constexpr (Format::kHasNibbles && T >= kMinPrefetchTokens)
+                prefetch<Format>(w + kPrefetchBytes);
             w += Format::kBlockBytes;
             a += kBlock;
             scales++;

@@ -80,7 +80,8 @@ def next_token(token_ids: Iterable[int]) -> int:
 
 def answer_of(sequence: Sequence) -> list[int]:
     """The only right answer, whatever the schedule."""
-    token_ids, answer = list(sequence.request.prompt_token_ids), []
+    token_ids = list(sequence.request.prompt_token_ids)
+    answer: list[int] = []
     while len(answer) < sequence.request.params.max_tokens:
         answer.append(next_token(token_ids))
         token_ids.append(answer[-1])

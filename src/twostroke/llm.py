@@ -27,13 +27,13 @@ from twostroke.engine.worker import Worker
 from twostroke.errors import CapacityError, PromptError, RequestError, TwostrokeError
 from twostroke.handle import Handle, ResultCollector
 from twostroke.load import load_model
-from twostroke.model.catalog import DEFAULT_MODEL, resolve_model
+from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
 from twostroke.params import SamplingParams
 from twostroke.phase_use import phase_report
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[int] | Sequence[Message]
-DEFAULT_PARAMS = SamplingParams()
+SYSTEM_ROLES = ("system", "developer")
 
 
 class LLM:
@@ -43,6 +43,9 @@ class LLM:
     threads: worker threads, one per usable core by default.
     context: longest prompt + answer in tokens; the model's own, or what fits in memory, by default.
     kv: precision of the KV cache, "bf16" (default), "f16" or "f32".
+
+    Params that are given are taken as they are; params=None are `default_params`. A conversation without
+    a system message gets the one an Ollama model brings.
 
     Raises a TwostrokeError that says what does not fit and what would.
     """
@@ -58,8 +61,17 @@ class LLM:
     ) -> None:
         self._config = config or resolve()
         self._clock: Clock = WallClock()
+        self._defaults = model_defaults(str(model), ollama_models=self._config.ollama_models)
         path = resolve_model(str(model), home=self._config.home, ollama_models=self._config.ollama_models)
-        self._loaded = load_model(path, config=self._config, clock=self._clock, threads=threads, context=context, kv=kv)
+        self._loaded = load_model(
+            path,
+            config=self._config,
+            clock=self._clock,
+            threads=threads,
+            context=context,
+            kv=kv,
+            defaults=self._defaults,
+        )
         self.model_name = str(model)
         self.program = self._loaded.program
         self.tokenizer = self._loaded.text.tokenizer
@@ -80,6 +92,11 @@ class LLM:
         self._loaded.reader.close()
 
     # Facts
+
+    @property
+    def default_params(self) -> SamplingParams:
+        """What `params=None` means: SamplingParams(), or what an Ollama model's own settings make of it."""
+        return self._defaults.params
 
     @property
     def path(self) -> Path:
@@ -136,6 +153,8 @@ class LLM:
 
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> Result:
         """The answer to a conversation, rendered with the model's own template."""
+        if not _is_chat(messages):
+            raise PromptError("messages must be a list of at least one message, each with a role", field="messages")
         return _checked(self.submit(messages, params).result())
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Event]:
@@ -161,7 +180,7 @@ class LLM:
         spent: dict[Part, float] = {}
         if entered_s > arrival_s:
             spent[Part.PARSE] = entered_s - arrival_s
-        params = params or DEFAULT_PARAMS
+        params = params or self.default_params
         token_ids = self._prompt_ids(prompt, spent)
         self._check_context(len(token_ids), params.max_tokens)
         request = Request(
@@ -173,6 +192,7 @@ class LLM:
             stop_token_ids=frozenset(params.stop_token_ids)
             | (frozenset() if params.ignore_eos else self._loaded.text.end_ids),
             spent=spent,
+            continues_text=not _is_chat(prompt),
         )
         collector = ResultCollector(on_event)
         self._worker.call(lambda engine: engine.add(request, collector)).result()
@@ -199,9 +219,19 @@ class LLM:
             token_ids = self.tokenizer.encode_prompt(prompt)  # type: ignore[arg-type]
             spent[Part.TOKENIZE] = self._clock.now() - start_s
             return token_ids
-        token_ids = self._loaded.text.chat_template.render_prompt(prompt)  # type: ignore[arg-type]
-        spent[Part.TEMPLATE] = self._clock.now() - start_s
+        pieces = self._loaded.text.chat_template.render_pieces(self._with_system(prompt))  # type: ignore[arg-type]
+        rendered_s = self._clock.now()
+        token_ids = self.tokenizer.encode_pieces(pieces)
+        spent[Part.TEMPLATE] = rendered_s - start_s
+        spent[Part.TOKENIZE] = self._clock.now() - rendered_s
         return token_ids
+
+    def _with_system(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """The conversation, opened by the model's own system text where it has no system message."""
+        system = self._defaults.system
+        if system is None or any(message.get("role") in SYSTEM_ROLES for message in messages):
+            return messages
+        return [{"role": "system", "content": system}, *messages]
 
     def _check_context(self, num_prompt: int, max_tokens: int) -> None:
         """Nothing is cut: prompt and answer fit, or the arithmetic is shown."""

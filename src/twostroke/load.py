@@ -1,9 +1,9 @@
 """From a model file to a running engine: the one place that knows every room. Called by LLM alone."""
 
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import cast, get_args
 
@@ -16,6 +16,7 @@ from twostroke.engine.cost_fit import StepCostFit, StepCounts
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_store import KVSize, available_memory_bytes, plan_kv
 from twostroke.errors import ConfigError
+from twostroke.model.defaults import ModelDefaults
 from twostroke.model.families import build_program
 from twostroke.model.open import open_model
 from twostroke.model.source import ModelSource
@@ -26,11 +27,14 @@ from twostroke.program.reader import Precision
 from twostroke.sample.sampler import Sampler
 from twostroke.schedule.config import SchedulerConfig
 from twostroke.schedule.scheduler import Scheduler
-from twostroke.text.chat_template import ChatTemplate
+from twostroke.text.chat_template import NO_TEMPLATE, ChatTemplate
 from twostroke.text.detokenizer import Detokenizer
 from twostroke.text.folder_tokenizer import tokenizer_from_folder
 from twostroke.text.gguf_tokenizer import tokenizer_from_gguf
+from twostroke.text.known_templates import known_template
 from twostroke.text.tokenizer import Tokenizer
+
+logger = logging.getLogger("twostroke")
 
 BLOCK_SIZE = 16  # one sub-block of the KV layout: the least waste, and prefixes match to 16 tokens
 MAX_STEP_TOKENS = 512  # tokens of one step: enough for the GEMM kernels to reach their rate
@@ -71,6 +75,7 @@ def load_model(
     threads: int | None,
     context: int | None,
     kv: str | None,
+    defaults: ModelDefaults,
     scheduler: SchedulerConfig | None = None,
 ) -> LoadedModel:
     """Open, build, size and pack; the tokenizer is made beside the packing of the weights."""
@@ -79,13 +84,13 @@ def load_model(
     source = open_model(path)
     program = build_program(source)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        text = pool.submit(load_text, source, home=config.home)
+        text = pool.submit(load_text, source, home=config.home, why_no_template=defaults.why_no_template)
         limits = scheduler or SchedulerConfig(max_rows=MAX_ROWS, max_step_tokens=MAX_STEP_TOKENS)
         size = plan_kv(
             program,
             precision=precision,
             block_size=BLOCK_SIZE,
-            context=context,
+            context=_default_context(program, defaults) if context is None else context,
             max_sequences=limits.max_rows,
             max_step_tokens=limits.max_step_tokens,
             available_bytes=available_memory_bytes(),
@@ -115,7 +120,7 @@ def load_model(
     )
 
 
-def load_text(source: ModelSource, *, home: Path) -> LoadedText:
+def load_text(source: ModelSource, *, home: Path, why_no_template: str | None = None) -> LoadedText:
     """Tokenizer, template and the ids an answer ends with; the built tokenizer is cached below `home`."""
     cache_directory = home / "tokenizers"
     if source.tokenizer_files is None:
@@ -130,7 +135,9 @@ def load_text(source: ModelSource, *, home: Path) -> LoadedText:
             eos_token_ids=source.eos_token_ids,
             cache_directory=cache_directory,
         )
-    template = ChatTemplate(source.chat_template, tokenizer=tokenizer)
+    template = ChatTemplate(
+        source.chat_template or known_template(tokenizer), tokenizer=tokenizer, why_none=why_no_template or NO_TEMPLATE
+    )
     return LoadedText(tokenizer, template, template.end_ids() | frozenset(source.eos_token_ids))
 
 
@@ -171,7 +178,7 @@ def _engine(
         fit=fit,
         kv_size=size,
         kv_groups=program.kv_groups,
-        new_text=partial(Detokenizer, text.tokenizer),
+        new_text=lambda request: Detokenizer(text.tokenizer, is_continuation=request.continues_text),
     )
 
 
@@ -186,6 +193,15 @@ def _step_counts(cost: ProgramCost) -> StepCounts:
         kv_bytes=deep.kv_bytes - one.kv_bytes,
         pair_ops=pair_ops,
     )
+
+
+def _default_context(program: Program, defaults: ModelDefaults) -> int | None:
+    """The publisher's context where the model is able to keep it up; nobody asked for it now, so no error."""
+    wish, most = defaults.context, program.context_length
+    if wish is not None and wish > most:
+        logger.warning("the model's own settings ask for a context of %d, it was made for %d: taking that", wish, most)
+        return most
+    return wish
 
 
 def _precision(kv: str | None) -> Precision:

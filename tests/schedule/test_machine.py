@@ -1,5 +1,7 @@
 """Any order of arrivals, ends, failures and aborts: hypothesis looks for the one that breaks an invariant."""
 
+from typing import Any
+
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -23,7 +25,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         enable_prefix_cache=st.booleans(),
         max_preemptions=st.integers(0, 2),
     )
-    def start(self, *, has_cost: bool, **options: object) -> None:
+    def start(self, *, has_cost: bool, **options: Any) -> None:
         cost = make_step_cost(token_s=0.004) if has_cost else None
         scheduler = make_scheduler(
             block_size=2, step_cost=cost, max_step_tokens=8, min_prefill_tokens=2, max_waiting=6, **options

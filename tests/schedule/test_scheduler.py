@@ -456,7 +456,7 @@ def test_every_step_makes_progress_when_memory_is_short(max_preemptions: int) ->
     engine = make_engine(num_blocks=10, block_size=4, max_rows=6, max_preemptions=max_preemptions)
     for number in range(6):
         engine.add(make_sequence(number, prompt=4, max_tokens=13))
-    tokens = []
+    tokens: list[int] = []
     while engine.scheduler.has_work and len(tokens) < 2_000:
         plan = engine.step()
         assert plan is not None

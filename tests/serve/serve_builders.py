@@ -44,8 +44,10 @@ class ScriptedModel:
         error: str | None = None,
         pause_s: float = 0.0,
         name: str = MODEL,
+        default_params: SamplingParams | None = None,
     ) -> None:
         self.model_name = name
+        self.default_params = default_params or SamplingParams()
         self.pieces = tuple(pieces)
         self.rest = rest
         self.refuse = refuse

@@ -23,6 +23,7 @@ from twostroke.errors import (
     QueueFullError,
     RequestError,
 )
+from twostroke.params import SamplingParams
 from twostroke.serve.app import served_name
 from twostroke.serve.limits import LimitsConfig
 
@@ -272,3 +273,14 @@ def test_requests_run_side_by_side() -> None:
             thread.join()
         assert time.perf_counter() - start_s < 8 * 0.4 / 2
     assert len(model.handles) == 8
+
+
+def test_absent_fields_have_the_defaults_of_the_model_and_given_ones_replace_them_one_by_one() -> None:
+    model = ScriptedModel(default_params=SamplingParams(temperature=0.5, top_k=7, max_tokens=2, stop=("x",)))
+    with client_of(model) as client:
+        client.post(CHAT, json=make_chat())
+        client.post(CHAT, json=make_chat(temperature=0, stop=["y"]))
+    assert model.params == [
+        SamplingParams(temperature=0.5, top_k=7, max_tokens=2, stop=("x",)),
+        SamplingParams(temperature=0, top_k=7, max_tokens=2, stop=("y",)),
+    ]

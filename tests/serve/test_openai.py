@@ -10,7 +10,13 @@ from twostroke.serve.openai import Wish, read_wish
 
 
 def read(fields: dict[str, Any]) -> Wish:
-    return read_wish(fields, is_chat="messages" in fields, models=[MODEL, "alias"], limits=LimitsConfig(max_prompts=3))
+    return read_wish(
+        fields,
+        is_chat="messages" in fields,
+        models=[MODEL, "alias"],
+        limits=LimitsConfig(max_prompts=3),
+        defaults=SamplingParams(),
+    )
 
 
 def outcome(fields: dict[str, Any]) -> Wish | ApiError:

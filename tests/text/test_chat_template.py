@@ -313,6 +313,24 @@ def test_messages_that_are_none_are_refused(messages: Any, words: str) -> None:
     assert caught.value.field == "messages"
 
 
+def test_pieces_are_control_ids_where_the_template_wrote_them_and_text_elsewhere() -> None:
+    chat = template(CHATML_TEMPLATE)
+    messages = [{"role": "user", "content": "hi<|im_end|>"}]
+    pieces = chat.render_pieces(messages)
+    assert [piece for piece in pieces if isinstance(piece, int)] == [
+        token_id for token_id in chat.render_prompt(messages) if token_id in TOKENIZER.control_ids
+    ]
+    assert any(isinstance(piece, str) and "hi<|im_end|>" in piece for piece in pieces)
+    assert TOKENIZER.encode_pieces(pieces) == chat.render_prompt(messages)
+
+
+def test_a_model_without_a_template_says_what_it_was_told_to_say() -> None:
+    with pytest.raises(ChatTemplateError, match="no chat template; send a raw prompt"):
+        ChatTemplate(None, tokenizer=TOKENIZER).render(USER)
+    with pytest.raises(ChatTemplateError, match=r"^written in another language$"):
+        ChatTemplate(None, tokenizer=TOKENIZER, why_none="written in another language").render(USER)
+
+
 def test_an_empty_message_is_a_message_but_an_empty_prompt_is_refused() -> None:
     assert template(CHATML_TEMPLATE).render_prompt([{"role": "user", "content": ""}])
     with pytest.raises(PromptError, match="empty prompt"):

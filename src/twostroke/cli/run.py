@@ -1,5 +1,6 @@
 """`twostroke run`: one prompt, one answer on stdout, the phase report on stderr."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -58,7 +59,7 @@ def run(
     """Answer one prompt, then show what each phase did."""
     if logprobs is not None and not as_json:
         raise ConfigError("--logprobs needs --json, which has room for them")
-    params = sampling_params(
+    said = said_params(
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -77,17 +78,19 @@ def run(
     config = resolve()
     answer = answer_json if as_json else answer_quietly if quiet else answer_and_report
     with load(model, config=config, threads=threads, context=context, kv=kv, quiet=quiet or as_json) as llm:
-        result = answer(llm, asked, params, config)
+        result = answer(llm, asked, dataclasses.replace(llm.default_params, **said), config)
     leave(result)
 
 
-def sampling_params(**wishes: Any) -> SamplingParams:
-    """The wishes that were said; errors name the flag instead of the field."""
+def said_params(**wishes: Any) -> dict[str, Any]:
+    """The wishes that were said, checked before any model is loaded; errors name the flag instead of the field."""
+    said = {name: value for name, value in wishes.items() if value is not None}
     try:
-        return SamplingParams(**{name: value for name, value in wishes.items() if value is not None})
+        SamplingParams(**said)
     except ParamsError as error:
         flag = OTHER_FLAGS.get(error.field, error.field.replace("_", "-"))
         raise ParamsError(f"--{flag}{str(error).removeprefix(error.field)}", field=error.field) from None
+    return said
 
 
 def question(prompt: str | None, *, system: str | None, raw: bool) -> Asked:

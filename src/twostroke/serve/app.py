@@ -76,7 +76,9 @@ class Routes:
             return Response(status_code=CLIENT_LEFT)
         arrival_s = self._model.now()
         fields = await asyncio.to_thread(parse_object, body)
-        wish = read_wish(fields, is_chat=is_chat, models=self._names, limits=self._limits)
+        wish = read_wish(
+            fields, is_chat=is_chat, models=self._names, limits=self._limits, defaults=self._model.default_params
+        )
         answers = Answers(max_pending=self._limits.max_pending_events)
         self._running.add(answers)
         try:

@@ -2,12 +2,12 @@
 
 Routes take `model`, `messages` or `prompt`, `stream`, `stream_options.include_usage`, `stop`, `seed`,
 `temperature`, `top_p`, `max_tokens`, `max_completion_tokens`. Null is absent where OpenAI's schema is
-nullable; 0 is 0. Absent fields have twostroke's defaults, the same at every door: temperature 0 (not
-OpenAI's 1) and max_tokens 256. Called by the routes; never touches the model.
+nullable; 0 is 0. Absent fields have the loaded model's defaults, the same at every door: temperature 0
+(not OpenAI's 1) and max_tokens 256, unless the model brings its own. Called by the routes; never touches the model.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from twostroke.errors import ParamsError
@@ -51,7 +51,14 @@ class Wish:
         return "messages" if self.is_chat else "prompt"
 
 
-def read_wish(fields: Mapping[str, Any], *, is_chat: bool, models: Sequence[str], limits: LimitsConfig) -> Wish:
+def read_wish(
+    fields: Mapping[str, Any],
+    *,
+    is_chat: bool,
+    models: Sequence[str],
+    limits: LimitsConfig,
+    defaults: SamplingParams,
+) -> Wish:
     """Check every field. Raises ApiError: 404 for a model this server does not have, else 400."""
     prompt_field = "messages" if is_chat else "prompt"
     _refuse_unknown(fields, known=(*SHARED_FIELDS, prompt_field), place="")
@@ -68,14 +75,14 @@ def read_wish(fields: Mapping[str, Any], *, is_chat: bool, models: Sequence[str]
     return Wish(
         model=model,
         prompts=prompts,
-        params=_sampling_params(fields),
+        params=_sampling_params(fields, defaults),
         is_chat=is_chat,
         is_stream=is_stream,
         includes_usage=_includes_usage(fields, is_stream=is_stream),
     )
 
 
-def _sampling_params(fields: Mapping[str, Any]) -> SamplingParams:
+def _sampling_params(fields: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
     numbers = {name: _number(fields, name) for name in ("seed", "temperature", "top_p")}
     wishes: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     stop = fields.get("stop")
@@ -87,7 +94,7 @@ def _sampling_params(fields: Mapping[str, Any]) -> SamplingParams:
     if limit_field is not None:
         wishes["max_tokens"] = _number(fields, limit_field)
     try:
-        return SamplingParams(**wishes)
+        return replace(defaults, **wishes)
     except ParamsError as error:
         field = limit_field if error.field == "max_tokens" and limit_field else error.field
         raise ApiError(_cut(str(error).replace(error.field, field, 1), 4 * MAX_SHOWN), param=field) from None

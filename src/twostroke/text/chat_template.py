@@ -1,7 +1,8 @@
 """Conversations to prompts with a model's own chat template.
 
 `render` gives the text, `render_prompt` the token ids, `render_pieces` what they are made of: control
-tokens where the template wrote them, plain text wherever a user did. Every door that takes messages renders here. It keeps no conversation.
+tokens where the template wrote them, plain text wherever a user did. Every door that takes messages
+renders here. It keeps no conversation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -93,7 +94,7 @@ class ChatTemplate:
         """The prompt as plain texts and control ids, for `Tokenizer.encode_pieces`; parameters as in `render`."""
         marked = self._render_marked(messages, tools, add_generation_prompt, continue_final_message, variables)
         pieces = self._table.split(marked)
-        if not pieces:
+        if all(piece == "" for piece in pieces):
             raise PromptError("the chat template made an empty prompt of these messages", field="messages")
         return pieces
 

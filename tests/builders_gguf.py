@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tests.cases.make_malformed import T_ARR, T_F32, T_I32, T_STR, T_U32, KeyValue, Tensor, build_gguf, vocab
-from tests.native.weight_builders import make_bytes
-from twostroke.program.quant import TENSOR_TYPES
+from tests.native.weight_builders import HALF_FIELDS, make_bytes
+from twostroke.program.quant import TENSOR_TYPES, dequantise
 
 TYPE_IDS = {
     "F32": 0,
@@ -127,14 +128,24 @@ def _vector(name: str, size: int, *, centre: float, seed: Sequence[int]) -> Tens
 
 def _matrix(name: str, cols: int, rows: int, tensor_type: str, seed: int) -> Tensor:
     """Random values of a size that keeps activations near one."""
-    if TENSOR_TYPES[tensor_type].block_size == 1:
-        values = np.random.default_rng(seed).standard_normal((rows, cols)).astype(np.float32) / np.float32(cols**0.5)
-        if tensor_type == "F32":
-            data = values.tobytes()
-        elif tensor_type == "F16":
-            data = values.astype(np.float16).tobytes()
-        else:
-            data = (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+    if tensor_type in HALF_FIELDS:
+        return name, (cols, rows), TYPE_IDS[tensor_type], _scaled_blocks(tensor_type, rows, cols, seed).tobytes()
+    values = np.random.default_rng(seed).standard_normal((rows, cols)).astype(np.float32) / np.float32(cols**0.5)
+    if tensor_type == "F32":
+        data = values.tobytes()
+    elif tensor_type == "F16":
+        data = values.astype(np.float16).tobytes()
     else:
-        data = make_bytes(tensor_type, rows, cols, seed=seed).tobytes()
+        data = (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
     return name, (cols, rows), TYPE_IDS[tensor_type], data
+
+
+def _scaled_blocks(tensor_type: str, rows: int, cols: int, seed: int) -> npt.NDArray[np.uint8]:
+    """Random bits whose scales give the matrix a standard deviation of one over the root of its columns."""
+    data = make_bytes(tensor_type, rows, cols, seed=seed)
+    factor = cols**-0.5 / dequantise(tensor_type, data, (rows, cols)).std()
+    blocks = data.reshape(-1, TENSOR_TYPES[tensor_type].block_bytes)
+    for offset in HALF_FIELDS[tensor_type]:
+        halves = np.ascontiguousarray(blocks[:, offset : offset + 2]).view(np.float16) * np.float32(factor)
+        blocks[:, offset : offset + 2] = halves.astype(np.float16).view(np.uint8)
+    return data

@@ -1,6 +1,5 @@
 """Token for token against independent implementations: sentencepiece, llama.cpp, the transformers library."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +8,23 @@ import pytest
 
 from tests.cases.text_lines import text_lines
 from tests.text.text_builders import byte_level_tokenizer
+from twostroke.config import resolve
+from twostroke.model.catalog import list_models
 from twostroke.model.open import open_model
 from twostroke.text.chat_template import ChatTemplate
 from twostroke.text.gguf_tokenizer import tokenizer_from_gguf
 from twostroke.text.tokenizer import Tokenizer
 
-SMOLLM2, GEMMA3 = "smollm2.gguf", "gemma3.gguf"
+SMOLLM2, GEMMA3 = "smollm2:135m", "gemma3:270m"
 
 
 def model_file(name: str) -> Path:
-    """A downloaded model in the folder TWOSTROKE_TEST_MODELS names, or the test is skipped."""
-    path = Path(os.environ.get("TWOSTROKE_TEST_MODELS", "")) / name
-    if not path.is_file():
-        pytest.skip(f"TWOSTROKE_TEST_MODELS has no {name}")
-    return path
+    """A model of the catalog that was pulled before, or the test is skipped."""
+    config = resolve()
+    for entry in list_models(home=config.home, ollama_models=config.ollama_models):
+        if entry.name == name and entry.path is not None:
+            return entry.path
+    pytest.skip(f"{name} is not here: twostroke pull {name}")
 
 
 def opened(path: Path, tmp_path: Path) -> Tokenizer:

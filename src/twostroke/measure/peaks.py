@@ -19,7 +19,7 @@ from twostroke.core.peaks import Peaks
 VERSION = 1  # of the probe: a change makes cached peaks stale
 UNIT_BUDGET_S = 0.06  # three units and the reads stay below half a second
 READ_BUDGET_S = 0.2
-MIN_READ_BYTES = 64 << 20  # larger than the caches a core has for itself
+MIN_READ_BYTES = 1 << 20  # a smaller model lives in the caches, and is judged by their rate
 MAX_READ_BYTES = 256 << 20  # touching more than this would itself take longer than the probe may
 ROUNDS = 100_000  # about half a millisecond on a fast core: many runs fit the budget, starting threads does not count
 

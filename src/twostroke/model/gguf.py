@@ -2,12 +2,14 @@
 
 Every length and count is bounded by the bytes left before anything is allocated, so a hostile header
 costs nothing. Tensor data is only located: offsets off the alignment and tensors that overlap are
-refused, bytes after the last tensor ignored. Called by `open_model` through the split reader.
+refused; bytes after the last tensor are ignored, with a warning where they are more than filler. Called
+by `open_model` through the split reader.
 
     magic | version | tensor count | key count | keys... | tensor infos... | padding | tensor data | anything
 """
 
 import hashlib
+import logging
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ from twostroke.model.mapped_file import MappedFile, explain_wrong_file
 from twostroke.model.metadata import Metadata, MetadataValue, StringArray
 from twostroke.model.source import TensorRef
 from twostroke.model.tensor_type import BLOCK_SIZES, GGUF_TYPE_NAMES
+
+_LOG = logging.getLogger("twostroke")
 
 SUPPORTED_VERSIONS = (2, 3)
 MAX_NAME_BYTES = 65_535  # the format's limit for keys, taken for tensor names too
@@ -81,12 +85,14 @@ def read_gguf(path: Path) -> GgufFile:
     alignment = _read_alignment(metadata)
     data_start = -(-cursor.position // alignment) * alignment
     tensors = dict(_locate_tensors(mapped, infos, data_start=data_start, alignment=alignment))
+    data_end = _check_overlap(mapped, infos, tensors, data_start=data_start)
+    _warn_of_rest(mapped, data_end, alignment)
     return GgufFile(
         mapped=mapped,
         metadata=metadata,
         tensors=tensors,
         alignment=alignment,
-        data_end=_check_overlap(mapped, infos, tensors, data_start=data_start),
+        data_end=data_end,
         header_digest=hashlib.sha256(mapped.data[: cursor.position]).hexdigest(),
     )
 
@@ -315,3 +321,14 @@ def _check_overlap(
             )
         end, before = start + len(tensors[info.name].data), info.name
     return end
+
+
+def _warn_of_rest(mapped: MappedFile, data_end: int, alignment: int) -> None:
+    """Say what is more than filler: a tensor count that is too small shifts every weight and shows nowhere else."""
+    rest_bytes = mapped.size - (-(-data_end // alignment) * alignment)
+    if rest_bytes >= alignment:
+        _LOG.warning(
+            "%s: %d bytes after the last tensor are ignored: files were joined, or the header has lost a tensor",
+            mapped.path,
+            rest_bytes,
+        )

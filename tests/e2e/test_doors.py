@@ -6,7 +6,9 @@ the cases in tests/known_bugs.md.
 
 import itertools
 import json
+import os
 import resource
+import signal
 import struct
 import threading
 import time
@@ -22,8 +24,10 @@ from tests.cases.make_malformed import T_BOOL, T_STR, KeyValue
 from tests.cases.puppet import EOS, build_puppet, byte_token
 from tests.cli.builders import environment, run
 from tests.serve.serve_builders import error_of, events_of
+from twostroke.cli.answer import follow
 from twostroke.config import resolve
 from twostroke.core.event import TokenEvent
+from twostroke.core.sequence import FinishReason
 from twostroke.errors import PromptError
 from twostroke.llm import LLM
 from twostroke.params import SamplingParams
@@ -41,11 +45,13 @@ HELLO = [{"role": "user", "content": "hello there, how do you do today?"}]
 ONE = SamplingParams(max_tokens=1)
 
 
-def write_puppet(path: Path, *, template: str | None = TEMPLATE, keys: list[KeyValue] | None = None) -> Path:
+def write_puppet(
+    path: Path, *, template: str | None = TEMPLATE, keys: list[KeyValue] | None = None, context: int = CONTEXT
+) -> Path:
     more = [*(keys or []), *([] if template is None else [("tokenizer.chat_template", T_STR, template)])]
     key = b"llama.context_length" + struct.pack("<I", 4)  # a u32 follows
     file = build_puppet(TABLE, more_keys=more).file
-    path.write_bytes(file.replace(key + struct.pack("<I", 128), key + struct.pack("<I", CONTEXT)))
+    path.write_bytes(file.replace(key + struct.pack("<I", 128), key + struct.pack("<I", context)))
     return path
 
 
@@ -142,7 +148,8 @@ def test_an_empty_prompt_is_bos_or_a_400_and_the_next_request_works(tmp_path: Pa
             reply = complete(client, prompt)
             assert reply.status_code == status
             assert status == 200 or "empty" in error_of(reply)["message"]
-        for nothing in ([], [[]], None):
+        nothings: list[Any] = [[], [[]], None]
+        for nothing in nothings:
             assert complete(client, nothing).status_code == 400
         assert complete(client, " ").status_code == 200
         assert chat(client, []).status_code == 400
@@ -168,6 +175,22 @@ def test_a_long_prompt_on_its_way_holds_nobody_up(tmp_path: Path, text: str) -> 
         assert slowest_s < 1.0
         assert replies[0].status_code == 400
         assert "the context is 4096" in error_of(replies[0])["message"]
+
+
+def test_ctrl_c_inside_a_long_prompt_ends_it_and_the_next_one_works(tmp_path: Path) -> None:
+    """U4: 60 000 tokens take minutes to read; the first token never comes."""
+    with opened(tmp_path, context=65_536) as (llm, _):
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        prompt = [byte_token(ord("x"))] * 60_000
+        start_s = time.perf_counter()
+        written: list[str] = []
+        result = follow(lambda on_event: llm.submit(prompt, ONE, on_event=on_event), written.append)
+        timer.join()
+        assert (result.finish_reason, result.token_ids, written) == (FinishReason.CANCELLED, (), [])
+        assert time.perf_counter() - start_s < 10
+        assert llm.snapshot().blocks_held == 0
+        assert llm.generate("]", ONE)[0].text == "0"
 
 
 # ---- odd answers

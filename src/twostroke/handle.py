@@ -1,10 +1,18 @@
-"""A request on its way, and its events gathered into a Result. Made by LLM.submit; holds no engine state."""
+"""A request on its way: its handle, its events as a stream, or gathered into a Result. Holds no engine state.
+
+Made by LLM; the collector alone is called on the engine's thread.
+"""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+from typing import Self
 
 from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.report import Result
+from twostroke.errors import TwostrokeError
+
+HAND_OVER = "hand over to another thread and return"
 
 
 class Handle:
@@ -24,6 +32,39 @@ class Handle:
         return self._collector.wait(timeout_s)
 
 
+class EventStream(Iterator[Event]):
+    """The events of one request, the finish last. Left before its end, closed or dropped, it cancels the request.
+
+    A context manager. `close` may be called from another thread: the finish event then comes soon.
+    """
+
+    def __init__(self, handle: Handle, events: "SimpleQueue[Event]") -> None:
+        self._handle = handle
+        self._events = events
+        self._has_ended = False
+
+    def __next__(self) -> Event:
+        if self._has_ended:
+            raise StopIteration
+        event = self._events.get()
+        self._has_ended = isinstance(event, FinishEvent)
+        return event
+
+    def close(self) -> None:
+        """Cancel the request if it still runs. May be called twice."""
+        if not self._has_ended:
+            self._handle.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class ResultCollector:
     """Gathers a request's events into a Result and passes them on to the listener."""
 
@@ -32,8 +73,10 @@ class ResultCollector:
         self._tokens: list[TokenEvent] = []
         self._finish: FinishEvent | None = None
         self._done = threading.Event()
+        self._teller: threading.Thread | None = None  # the engine's thread, once it has called
 
     def __call__(self, event: Event) -> None:
+        self._teller = threading.current_thread()
         if isinstance(event, TokenEvent):
             self._tokens.append(event)
         else:
@@ -46,6 +89,8 @@ class ResultCollector:
                 self._done.set()
 
     def wait(self, timeout_s: float | None) -> Result:
+        if self._teller is threading.current_thread() and not self._done.is_set():
+            raise TwostrokeError(f"a listener cannot wait for its own request's result: {HAND_OVER}")
         if not self._done.wait(timeout_s):
             raise TimeoutError(f"no answer within {timeout_s} s")
         assert self._finish is not None

@@ -4,11 +4,11 @@ Turns wishes into requests on the caller's thread; the engine's thread does the 
 """
 
 import itertools
-import queue
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from twostroke.config import Config, resolve
 from twostroke.core.clock import Clock, WallClock
-from twostroke.core.event import Event, FinishEvent
+from twostroke.core.event import Event
 from twostroke.core.ledger import Part
 from twostroke.core.peaks import Peaks
 from twostroke.core.report import PhaseReport, Result
@@ -25,11 +25,12 @@ from twostroke.core.request import Request
 from twostroke.core.snapshot import Snapshot
 from twostroke.engine.worker import Worker
 from twostroke.errors import CapacityError, PromptError, RequestError, TwostrokeError
-from twostroke.handle import Handle, ResultCollector
+from twostroke.handle import EventStream, Handle, ResultCollector
 from twostroke.load import load_model
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
 from twostroke.params import SamplingParams
 from twostroke.phase_use import phase_report
+from twostroke.program.cost import Row
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[int] | Sequence[Message]
@@ -121,8 +122,8 @@ class LLM:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights as stored."""
-        return self._loaded.cost.step([]).weight_bytes
+        """Bytes of weights, as stored, that every step reads."""
+        return self._loaded.cost.step([Row(0, 1)]).weight_bytes
 
     @property
     def kv_bytes(self) -> int:
@@ -135,7 +136,7 @@ class LLM:
 
     def snapshot(self) -> Snapshot:
         """Requests and blocks at this moment."""
-        return self._worker.call(lambda engine: engine.snapshot()).result()
+        return self._worker.ask(lambda engine: engine.snapshot())
 
     # Answers
 
@@ -148,20 +149,18 @@ class LLM:
 
         Several run in one batch. Raises RequestError for the first that failed.
         """
-        handles = [self.submit(prompt, params) for prompt in _several(prompts)]
-        return [_checked(handle.result()) for handle in handles]
+        return self._answers(_several(prompts), params)
 
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> Result:
         """The answer to a conversation, rendered with the model's own template."""
         if not _is_chat(messages):
             raise PromptError("messages must be a list of at least one message, each with a role", field="messages")
-        return _checked(self.submit(messages, params).result())
+        return self._answers([messages], params)[0]
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Event]:
-        """Events of one request as they happen, the finish last. Closing the iterator early cancels it."""
-        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        handle = self.submit(prompt, params, on_event=events.put)
-        return _events(events, handle)
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> EventStream:
+        """Events of one request as they happen, the finish last. Closing or dropping the stream early cancels it."""
+        events: SimpleQueue[Event] = SimpleQueue()
+        return EventStream(self.submit(prompt, params, on_event=events.put), events)
 
     def submit(
         self,
@@ -195,18 +194,28 @@ class LLM:
             continues_text=not _is_chat(prompt),
         )
         collector = ResultCollector(on_event)
-        self._worker.call(lambda engine: engine.add(request, collector)).result()
-        return Handle(request.request_id, cancel=self._cancel, collector=collector)
+        handle = Handle(request.request_id, cancel=self._cancel, collector=collector)
+        with _cancelled_on_error([handle]):
+            self._worker.ask(lambda engine: engine.add(request, collector))
+        return handle
 
     def logits(self, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after every token of a text, float32 [num_tokens, vocab]."""
         ids = self.tokenizer.encode_prompt(token_ids)
         self._check_context(len(ids), 0)
-        return self._worker.call(lambda engine: engine.logits(ids)).result()
+        return self._worker.ask(lambda engine: engine.logits(ids))
 
     def report(self, result: Result, peaks: Peaks | None) -> PhaseReport:
         """Both phases of a result, judged against the machine's peaks where they are known."""
         return phase_report(result, cost=self._loaded.cost, peaks=peaks)
+
+    def _answers(self, prompts: Sequence[Prompt], params: SamplingParams | None) -> list[Result]:
+        """Results of all, in order. Where one fails, or the caller is interrupted, nothing goes on unheard."""
+        handles: list[Handle] = []
+        with _cancelled_on_error(handles):
+            for prompt in prompts:
+                handles.append(self.submit(prompt, params))
+            return [_checked(handle.result()) for handle in handles]
 
     def _cancel(self, request_id: str) -> None:
         with suppress(TwostrokeError):  # a closed model has ended all its requests
@@ -260,16 +269,14 @@ def _is_chat(prompt: Any) -> bool:
     return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, Mapping) for message in prompt)
 
 
-def _events(events: "queue.SimpleQueue[Event]", handle: Handle) -> Iterator[Event]:
-    finished = False
+@contextmanager
+def _cancelled_on_error(handles: Sequence[Handle]) -> Iterator[None]:
     try:
-        while not finished:
-            event = events.get()
-            finished = isinstance(event, FinishEvent)
-            yield event
-    finally:
-        if not finished:
+        yield
+    except BaseException:  # Ctrl-C while waiting too
+        for handle in handles:
             handle.cancel()
+        raise
 
 
 def _checked(result: Result) -> Result:

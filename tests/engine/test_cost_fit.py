@@ -4,7 +4,7 @@ import pytest
 
 from twostroke.core.phase import Phase
 from twostroke.core.step import RowPlan
-from twostroke.engine.cost_fit import BASE_S, ROW_S, StepCostFit, StepCounts
+from twostroke.engine.cost_fit import BASE_S, REFIT_STEPS, ROW_S, StepCostFit, StepCounts
 
 COUNTS = StepCounts(weight_bytes=100e6, token_ops=200e6, kv_bytes=20e3, pair_ops=50e3)
 OPS_PER_S, BYTES_PER_S = 400e9, 50e9
@@ -56,3 +56,21 @@ def test_a_step_shorter_than_its_own_overhead_teaches_nothing() -> None:
     fit = StepCostFit(COUNTS)
     fit.observe(rows((0, 1)), wall_s=BASE_S / 2)
     assert fit.num_observed == 0
+
+
+def test_a_full_window_moves_the_cost_every_few_steps_only() -> None:
+    fit = fitted(*[rows((512, 1))] * 10)
+    costs = [fit.cost()]
+    for number in range(4 * REFIT_STEPS):
+        fit.observe(rows((512, 1)), wall_s=0.01 + 0.0001 * number)
+        costs.append(fit.cost())
+    assert len({id(cost) for cost in costs}) <= 5
+    assert costs[-1].seconds(rows((512, 1))) > costs[0].seconds(rows((512, 1)))
+
+
+def test_the_first_chunks_after_many_decodes_count_at_once() -> None:
+    fit = fitted(*[rows((512, 1))] * 10)
+    before = fit.cost()
+    fit.observe(rows((0, 512)), wall_s=true_seconds(rows((0, 512))))
+    assert fit.cost() is not before
+    assert fit.ops_per_s == pytest.approx(OPS_PER_S, rel=0.02)

@@ -5,8 +5,8 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.builders import Bench, Listener, ScriptedReader, answer_alone
-from twostroke.core.event import Event
+from tests.builders import VOCAB, Bench, ByteText, Listener, ScriptedReader, answer_alone
+from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.ledger import Part, StallKind
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import CapacityError
@@ -169,17 +169,22 @@ def test_a_row_of_nan_fails_alone() -> None:
 def test_a_listener_that_raises_loses_its_request_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
 
+    told: list[Event] = []
+
     def deaf(event: Event) -> None:
+        told.append(event)
         raise ValueError("deaf")
 
-    _, listener = bench.add(b"abc")
-    original = bench.engine._live[0].stream
-    original._listener = deaf
+    bench.add(b"abc")
+    bench.engine._live[0].stream._listener = deaf
     _, neighbour = bench.add(b"abcd")
     bench.run()
     assert neighbour.token_ids == answer_alone(b"abcd")
-    assert listener.finish is None
     assert "deaf" in caplog.text
+    first, finish = told
+    assert isinstance(first, TokenEvent)
+    assert isinstance(finish, FinishEvent)
+    assert (finish.reason, finish.error) == (FinishReason.ERROR, "its listener raised ValueError('deaf')")
 
 
 def test_what_can_never_fit_is_refused_and_leaves_nothing_behind() -> None:
@@ -271,3 +276,90 @@ def test_one_token_has_no_tpot() -> None:
     bench.run()
     assert listener.finish is not None
     assert listener.finish.timing.tpot_s is None
+
+
+def test_a_listener_that_raises_at_the_last_token_still_ends_once() -> None:
+    bench = Bench()
+    bench.add(b"abc", params=SamplingParams(max_tokens=1))
+    stream = bench.engine._live[0].stream
+    told: list[Event] = []
+
+    def deaf(event: Event) -> None:
+        told.append(event)
+        raise ValueError("deaf")
+
+    stream._listener = deaf
+    bench.run()
+    assert [type(event) for event in told] == [TokenEvent, FinishEvent]
+
+
+def test_a_request_the_text_stream_refuses_leaves_nothing_behind() -> None:
+    def broken(request: object) -> ByteText:
+        raise ZeroDivisionError("a bug")
+
+    bench = Bench(new_text=broken)
+    with pytest.raises(ZeroDivisionError):
+        bench.add(b"abc")
+    assert not bench.engine.has_work
+    assert bench.engine.snapshot().num_waiting == 0
+    assert not bench.engine.step()
+
+
+def test_everyone_hears_the_end_even_when_the_scheduler_is_at_fault(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    listeners = [bench.add(prompt)[1] for prompt in PROMPTS]
+
+    def broken(*args: object, **options: object) -> None:
+        raise AssertionError("an invariant")
+
+    monkeypatch.setattr(bench.scheduler, "abort", broken)
+    bench.engine.fail_all(RuntimeError("boom"))
+    assert [each.finish.reason for each in listeners if each.finish] == [FinishReason.ERROR] * len(PROMPTS)
+    assert "an invariant" in caplog.text
+    assert not bench.engine.has_work
+
+
+def test_scores_fit_into_the_steps_of_a_small_engine() -> None:
+    bench = Bench()  # 32 tokens a step
+    text = list(range(50))
+    scores = bench.engine.logits(text)
+    assert scores.shape == (50, VOCAB)
+    assert all((scores[end - 1] == bench.reader.law(text[:end])).all() for end in (1, 32, 33, 50))
+
+
+def test_scores_that_do_not_fit_beside_others_say_so_and_leave_nothing_behind() -> None:
+    bench = Bench(num_blocks=12)
+    _, listener = bench.add(bytes(range(20)), params=SamplingParams(max_tokens=8))
+    bench.engine.step()
+    held = bench.engine.snapshot().blocks_held
+    with pytest.raises(CapacityError, match=r"40 tokens need .* 1 running requests leave .*: try later"):
+        bench.engine.logits(list(range(40)))
+    assert bench.engine.snapshot().blocks_held == held
+    bench.run()
+    assert listener.token_ids == answer_alone(bytes(range(20)))
+
+
+def test_a_started_sequence_without_a_row_books_the_step_as_a_stall() -> None:
+    config = SchedulerConfig(max_rows=8, max_step_tokens=10, max_chunk_tokens=8)
+    bench = Bench(config=config)
+    _, long = bench.add(bytes(range(100, 130)), params=SamplingParams(max_tokens=1))
+    bench.engine.step()
+    others = [bench.add(bytes([n] * 8), params=SamplingParams(max_tokens=1))[1] for n in range(3)]
+    bench.run()
+    assert all(other.finish for other in others)
+    assert long.finish is not None
+    ledger = long.finish.account.read()
+    assert StallKind.SCHEDULER in {stall.kind for stall in ledger.stalls}
+    assert ledger.total_s == pytest.approx(long.finish.timing.e2e_s, abs=1e-9)
+
+
+def test_a_waiting_request_has_no_steps_in_its_account() -> None:
+    bench = Bench(config=SchedulerConfig(max_rows=1, max_step_tokens=32, max_chunk_tokens=32))
+    bench.add(b"abc")
+    _, waiting = bench.add(b"abcd", params=SamplingParams(max_tokens=2))
+    bench.run()
+    assert waiting.finish is not None
+    assert len(waiting.finish.account.steps) == 2
+    assert not bench.engine._started

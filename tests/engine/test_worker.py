@@ -108,3 +108,58 @@ def test_an_idle_worker_sleeps() -> None:
     time.sleep(0.2)
     assert time.process_time() - before < 0.1
     worker.close()
+
+
+def test_a_command_that_would_wait_for_its_own_thread_is_refused() -> None:
+    worker = Worker(Bench().engine)
+    with pytest.raises(TwostrokeError, match="hand over to another thread"):
+        worker.ask(lambda engine: worker.ask(lambda same: same.snapshot()))
+    with pytest.raises(TwostrokeError, match="hand over to another thread"):
+        worker.ask(lambda engine: worker.close())
+    assert worker.ask(lambda engine: engine.has_work) is False
+    worker.close()
+
+
+def test_a_command_may_ask_for_another_without_waiting() -> None:
+    worker = Worker(Bench().engine)
+    later = worker.ask(lambda engine: worker.call(lambda same: same is engine))
+    assert later.result(WAIT_S) is True
+    worker.close()
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), ValueError("no")])
+def test_whatever_a_command_raises_is_its_callers(error: BaseException) -> None:
+    worker = Worker(Bench().engine)
+
+    def fail(engine: object) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        worker.ask(fail)
+    assert worker.ask(lambda engine: 1) == 1
+    worker.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_thread_that_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    worker = Worker(bench.engine)
+    entered, leave = threading.Event(), threading.Event()
+
+    def block(engine: object) -> None:
+        entered.set()
+        leave.wait(WAIT_S)
+
+    def die() -> bool:
+        raise SystemExit
+
+    monkeypatch.setattr(bench.engine, "step", die)
+    worker.call(block)
+    assert entered.wait(WAIT_S)
+    left = worker.call(lambda engine: 1)
+    leave.set()
+    with pytest.raises(TwostrokeError, match="closed"):
+        left.result(WAIT_S)
+    with pytest.raises(TwostrokeError, match="closed"):
+        worker.call(lambda engine: 2)
+    worker.close()

@@ -16,6 +16,7 @@ WINDOW = 31  # steps remembered per rate: long enough for a steady median, short
 PRIOR_OPS_PER_S = 50e9  # one slow core without vector dot products
 PRIOR_BYTES_PER_S = 5e9
 BASE_S = 100e-6  # plan, bind and barriers of a step with nothing in it
+REFIT_STEPS = 8  # a full window moves slowly: no need to sort it in every step
 ROW_S = 10e-6  # Python per row, the stated bound
 
 
@@ -37,12 +38,24 @@ class StepCostFit:
     ops_per_s: float = PRIOR_OPS_PER_S
     bytes_per_s: float = PRIOR_BYTES_PER_S
     num_observed: int = 0
+    _cost: StepCost = field(init=False)
     _ops_rates: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _bytes_rates: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
+    def __post_init__(self) -> None:
+        self._refit()
+
     def cost(self) -> StepCost:
+        """The same object until the rates move."""
+        return self._cost
+
+    def _refit(self) -> None:
+        if self._ops_rates:
+            self.ops_per_s = median(self._ops_rates)
+        if self._bytes_rates:
+            self.bytes_per_s = median(self._bytes_rates)
         counts = self.counts
-        return StepCost(
+        self._cost = StepCost(
             base_s=BASE_S,
             weights_s=counts.weight_bytes / self.bytes_per_s,
             token_s=counts.token_ops / self.ops_per_s,
@@ -62,9 +75,10 @@ class StepCostFit:
         ops = self.counts.token_ops * num_tokens + self.counts.pair_ops * pairs
         num_bytes = self.counts.weight_bytes + kv_bytes
         if ops / self.ops_per_s > num_bytes / self.bytes_per_s and num_tokens > len(rows):
-            self._ops_rates.append(ops / work_s)
-            self.ops_per_s = median(self._ops_rates)
+            rates, rate = self._ops_rates, ops / work_s
         else:
-            self._bytes_rates.append(num_bytes / work_s)
-            self.bytes_per_s = median(self._bytes_rates)
+            rates, rate = self._bytes_rates, num_bytes / work_s
+        rates.append(rate)
         self.num_observed += 1
+        if len(rates) < WINDOW or self.num_observed % REFIT_STEPS == 0:
+            self._refit()

@@ -68,6 +68,7 @@ class Engine:
         self._kv_groups = kv_groups
         self._new_text = new_text
         self._live: dict[int, Live] = {}
+        self._started: dict[int, Live] = {}  # of these, who had a row already
         self._sequence_ids: dict[str, int] = {}
         self._next_sequence_id = 0
 
@@ -78,21 +79,20 @@ class Engine:
     def add(self, request: Request, listener: Listener) -> None:
         """Queue a request. Raises CapacityError when it could never run; nothing has changed then."""
         sequence = Sequence.from_request(request, sequence_id=self._next_sequence_id)
-        self._scheduler.add(sequence)
-        self._next_sequence_id += 1
         stream = OutputStream(
             request, sequence_id=sequence.sequence_id, text=self._new_text(request), listener=listener
         )
-        self._live[sequence.sequence_id] = Live(sequence, self._sampler.start(request), stream)
+        live = Live(sequence, self._sampler.start(request), stream)
+        self._scheduler.add(sequence)
+        self._next_sequence_id += 1
+        self._live[sequence.sequence_id] = live
         self._sequence_ids[request.request_id] = sequence.sequence_id
 
     def cancel(self, request_id: str) -> None:
         """End a request now; its blocks are free when this returns. Unknown ids have already ended."""
         sequence_id = self._sequence_ids.get(request_id)
-        if sequence_id is None:
-            return
-        self._scheduler.abort(sequence_id)
-        self._end(self._live[sequence_id])
+        if sequence_id is not None:
+            self._stop(self._live[sequence_id], FinishReason.CANCELLED)
 
     def step(self) -> bool:
         """Run one step. False when there was nothing to run."""
@@ -157,28 +157,49 @@ class Engine:
             sampled_s=sampled_s,
             handed_s=now_s,
             rows=plan.rows,
-            request_ids=tuple(self._live[row.sequence_id].sequence.request.request_id for row in plan.rows),
+            request_ids=tuple([self._live[row.sequence_id].stream.request.request_id for row in plan.rows]),
             cost=self._fit.cost(),
         )
-        in_step = {row.sequence_id for row in plan.rows}
-        for sequence_id, live in self._live.items():
-            if sequence_id in in_step:
-                live.stream.live_through(record, None)
-                live.stream.hand_over(now_s)
-            elif live.stream.account.steps:
-                preempted = live.sequence.status is SequenceStatus.PREEMPTED
-                live.stream.live_through(record, StallKind.PREEMPTION if preempted else StallKind.SCHEDULER)
+        broken = []
+        for row in plan.rows:
+            live = self._started.setdefault(row.sequence_id, self._live[row.sequence_id])
+            live.stream.live_through(record, None)
+            live.stream.hand_over(now_s)
+            if live.stream.fault is not None:
+                broken.append(live)
+        if len(self._started) > len(plan.rows):
+            self._book_absent(record)
         for sequence in finished:
-            self._end(self._live[sequence.sequence_id])
-        for live in [live for live in self._live.values() if live.stream.is_broken]:
-            self.cancel(live.sequence.request.request_id)
+            assert sequence.finish_reason is not None, f"sequence {sequence.sequence_id} has no finish reason"
+            self._end(self._live[sequence.sequence_id], sequence.finish_reason)
+        for live in broken:
+            if live.sequence.sequence_id in self._live:
+                live.error = live.stream.fault
+                self._stop(live, FinishReason.ERROR)
 
-    def _end(self, live: Live) -> None:
+    def _book_absent(self, record: StepRecord) -> None:
+        """A started sequence without a row lost this step to the scheduler or to its preemption."""
+        in_step = {row.sequence_id for row in record.rows}
+        for sequence_id, live in self._started.items():
+            if sequence_id not in in_step:
+                is_preempted = live.sequence.status is SequenceStatus.PREEMPTED
+                live.stream.live_through(record, StallKind.PREEMPTION if is_preempted else StallKind.SCHEDULER)
+
+    def _stop(self, live: Live, reason: FinishReason) -> None:
+        """End a sequence in whatever state. Its listener hears the end even when the scheduler is at fault."""
+        try:
+            self._scheduler.abort(live.sequence.sequence_id, reason=reason)
+        except Exception:
+            logger.exception("sequence %d could not be taken out of the schedule", live.sequence.sequence_id)
+        self._end(live, reason)
+
+    def _end(self, live: Live, reason: FinishReason) -> None:
         sequence = live.sequence
         del self._live[sequence.sequence_id]
         del self._sequence_ids[sequence.request.request_id]
+        self._started.pop(sequence.sequence_id, None)
         usage = kv_usage(self._kv_size, self._kv_groups, num_tokens=sequence.num_computed)
-        live.stream.finish(sequence, now_s=self._clock.now(), kv=usage, error=live.error)
+        live.stream.finish(sequence, reason, now_s=self._clock.now(), kv=usage, error=live.error)
 
     def _learn(self, plan: StepPlan, *, wall_s: float) -> None:
         self._fit.observe(plan.rows, wall_s=wall_s)
@@ -193,8 +214,7 @@ class Engine:
         """End every request after a fault that no single one of them explains."""
         for live in list(self._live.values()):
             live.error = f"the engine failed: {error!r}"
-            self._scheduler.abort(live.sequence.sequence_id, reason=FinishReason.ERROR)
-            self._end(live)
+            self._stop(live, FinishReason.ERROR)
 
     def logits(self, token_ids: list[int]) -> npt.NDArray[np.float32]:
         """Logits after every token, float32 [num_tokens, vocab], computed beside the schedule from an empty cache.
@@ -205,9 +225,10 @@ class Engine:
         self._next_sequence_id += 1
         self._cache.open(sequence_id)
         parts = []
+        size = min(LOGITS_CHUNK, self._scheduler.config.max_step_tokens)
         try:
-            for start in range(0, len(token_ids), LOGITS_CHUNK):
-                chunk = token_ids[start : start + LOGITS_CHUNK]
+            for start in range(0, len(token_ids), size):
+                chunk = token_ids[start : start + size]
                 end = start + len(chunk)
                 if self._cache.try_reserve(sequence_id, end=end) is None:
                     raise CapacityError(

@@ -39,7 +39,7 @@ class OutputStream:
             arrival_s=request.arrival_s,
             before=request.spent,
         )
-        self.is_broken = False  # the listener raised: nobody hears this request any more
+        self.fault: str | None = None  # what the listener raised: it hears no more tokens, only the end
         self._text = text
         self._stop = StopMatcher(request.params.stop)
         self._listener = listener
@@ -83,10 +83,8 @@ class OutputStream:
             )
         )
 
-    def finish(self, sequence: Sequence, *, now_s: float, kv: KVUsage, error: str | None) -> None:
+    def finish(self, sequence: Sequence, reason: FinishReason, *, now_s: float, kv: KVUsage, error: str | None) -> None:
         """Tell the end, with whatever text was held back (nothing after a stop string)."""
-        reason = sequence.finish_reason
-        assert reason is not None, f"sequence {sequence.sequence_id} has no finish reason"
         text = self._stop.feed(self._text.flush()) + self._stop.flush()
         if text and self._first_text_s is None:
             self._first_text_s = now_s
@@ -122,10 +120,10 @@ class OutputStream:
         )
 
     def _tell(self, event: Event) -> None:
-        if self.is_broken:
+        if self.fault is not None and isinstance(event, TokenEvent):
             return
         try:
             self._listener(event)
-        except Exception:
-            self.is_broken = True
-            logger.exception("the listener of request %s raised: the request is cancelled", event.request_id)
+        except BaseException as error:  # SystemExit too: it must not end the engine's thread
+            self.fault = f"its listener raised {error!r}"
+            logger.exception("the listener of request %s raised: the request ends", event.request_id)

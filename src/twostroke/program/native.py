@@ -99,8 +99,9 @@ class NativeReader:
         return self._bound.memory_bytes
 
     def close(self) -> None:
-        """Frees weights, KV and threads."""
-        del self._bound, self._store, self._pool
+        """Frees weights, KV and threads; a closed reader may be closed again."""
+        for name in ("_bound", "_store", "_pool"):
+            self.__dict__.pop(name, None)
 
     def _bind(self, tensors: Mapping[str, StoredTensor], groups: Groups, *, limits: tuple[int, int]) -> _native.Program:
         program = self._program

@@ -89,7 +89,7 @@ class Sampler:
             return []
         logits = logits[:, : self.vocab_size]
         best = logits.argmax(axis=1)  # NaN counts as the largest, so it shows up here
-        best_logits = np.take_along_axis(logits, best[:, np.newaxis], axis=1)[:, 0]
+        best_logits = logits[np.arange(len(rows)), best]
         chosen = best.tolist()
         is_sane = np.isfinite(best_logits).tolist()
         noisy: list[tuple[int, _Survivors]] = []

@@ -6,7 +6,9 @@ tests/known_bugs.md.
 
 import logging
 import struct
+import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +145,19 @@ def test_a_bad_weight_fails_the_request_and_the_model_stays_able(tmp_path: Path,
     assert np.isfinite(logits(tmp_path, BASE)).all()
 
 
+@pytest.mark.parametrize("name", ["g71_w_nan", "g72_w_inf"])
+def test_show_check_names_the_tensor_with_a_bad_weight(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(recipe(name))
+    assert app.main(["show", str(path)]) == 0
+    assert app.main(["show", "--check", str(path)]) == 1
+    assert "NaN or infinite in blk.0.attn_q.weight" in capsys.readouterr().err
+    path.write_bytes(BASE)
+    assert app.main(["show", "--check", str(path)]) == 0
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_bad_row_of_the_embedding_fails_only_who_uses_it(tmp_path: Path, value: float) -> None:
     """g71, g72: the neighbour in the batch and whoever gets the blocks next answer as if nothing had been."""
@@ -197,6 +212,20 @@ def test_show_ends_every_recipe_with_its_list_or_with_one_line(
         assert path.name in said.err
 
 
+def test_no_recipe_costs_memory(tmp_path: Path) -> None:
+    """L16, through the families too: block counts, head counts and lengths beyond all bounds."""
+    tracemalloc.start()
+    try:
+        for name in GGUF_RECIPES:
+            path = tmp_path / f"{name}.gguf"
+            path.write_bytes(recipe(name))
+            with suppress(TwostrokeError):
+                build_program(open_model(path))
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+
+
 # ---- folders
 
 
@@ -223,6 +252,17 @@ def test_a_tied_model_that_ships_another_head_computes_with_the_embedding(
     assert same_bits(other, without)
     assert same_bits(other, untied)
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("key", ["type", "rope_type"])
+def test_show_prints_the_context_a_scaling_stretches_to(
+    tmp_path: Path, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """L12"""
+    scaling = {key: "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+    folder = make_folder(tmp_path, config=LLAMA | {"rope_scaling": scaling})
+    assert app.main(["show", str(folder)]) == 0
+    assert "context 512\n" in capsys.readouterr().out
 
 
 def test_kv_memory_follows_an_explicit_head_dim(tmp_path: Path) -> None:

@@ -97,6 +97,18 @@ def write_vocabulary(metadata: dict[str, Any], path: Path) -> None:
     writer.close()
 
 
+DIGITS_SPACES_AND_MARKS = [
+    "3333+777",
+    "1234567 12 1",
+    "don't DON'T",
+    "x=1;\n\n\ty",
+    "  three   spaces",
+    "Cafe\u0301",
+    "\u0661\u0662\u0663",
+    "\n\n\n\n",
+]
+
+
 @pytest.mark.oracle
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(RECIPES)))
@@ -108,7 +120,7 @@ def test_ids_equal_llama_cpp_for_every_name(name: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_from_gguf(metadata)
     different = [
         line
-        for line in text_lines(400)
+        for line in [*DIGITS_SPACES_AND_MARKS, *text_lines(400)]
         if tokenizer.encode(line, add_bos=False) != judge.tokenize(line.encode(), add_bos=False, special=False)
     ]
     assert (tokenizer.encode("a")[0] == 1) == (judge.tokenize(b"a", add_bos=True)[0] == 1)

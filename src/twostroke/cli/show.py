@@ -8,8 +8,9 @@ import typer
 
 from twostroke.cli.loading import find_model
 from twostroke.config import resolve
-from twostroke.errors import ConfigError
+from twostroke.errors import ConfigError, ModelFileError
 from twostroke.model.families import build_program
+from twostroke.model.finite import check_finite
 from twostroke.model.open import open_model
 from twostroke.program.listing import list_program, listing_dict, listing_text
 from twostroke.program.reader import Precision
@@ -22,11 +23,15 @@ def show(
     depth: Annotated[int, typer.Option("--depth", "-d", min=0, help="Tokens in the cache before the decode.")] = 0,
     kv: Annotated[str, typer.Option(help="Precision of the KV cache: f32, f16, bf16.")] = "bf16",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Read every weight; NaN or infinity is an error.")] = False,
 ) -> None:
     """Print a model's ops, shapes, operations and bytes per phase. Nothing is run."""
     if kv not in get_args(Precision):
         raise ConfigError(f"--kv is {kv!r}: it must be one of {', '.join(get_args(Precision))}")
-    program = build_program(open_model(find_model(model, config=resolve(), quiet=as_json)))
+    source = open_model(find_model(model, config=resolve(), quiet=as_json))
+    program = build_program(source)
+    if check and (bad := check_finite(source)):
+        raise ModelFileError(source.path, f"weights are NaN or infinite in {', '.join(bad)}: fetch the file again")
     listing = list_program(program, kv_precision=kv, prefill_tokens=prompt, decode_depth=depth)
     lines = [json.dumps(listing_dict(listing))] if as_json else listing_text(listing)
     sys.stdout.write("\n".join(lines) + "\n")

@@ -6,11 +6,11 @@ around its evaluation alone, as its own bench does.
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from twostroke.core.event import Event, TokenEvent
-from twostroke.errors import ConfigError
+from twostroke.errors import ConfigError, RequestError
 from twostroke.llm import LLM
 from twostroke.measure.peer import PeerProcess, PhaseTimes
 from twostroke.params import SamplingParams
@@ -96,15 +96,24 @@ def measure_ours(llm: LLM, load: Load, rng: random.Random) -> PhaseTimes:
     if load.generate:
         heads = [head or _random_ids(llm, 1, rng) for head in heads]
         runs = _run(llm, heads, max_tokens=load.generate + 1)
-        # from the moment all sequences decode: the last first token
-        decode_s = max(run.last_s for run in runs) - max(run.first_s for run in runs)
+        decode_s = _decode_seconds(runs, num_tokens=load.batch * load.generate)
     return PhaseTimes(prefill_s=prefill_s, decode_s=decode_s)
 
 
 @dataclass(slots=True)
 class _Run:
-    first_s: float = 0.0  # after the start of all
-    last_s: float = 0.0
+    times: list[float] = field(default_factory=list)  # of its tokens, after the start of all
+
+    @property
+    def first_s(self) -> float:
+        return self.times[0]
+
+
+def _decode_seconds(runs: Sequence[_Run], *, num_tokens: int) -> float:
+    """Time for `num_tokens` at the rate from the last first token on: before it, some sequences did not decode."""
+    start_s = max(run.first_s for run in runs)
+    counted = [time_s for run in runs for time_s in run.times if time_s > start_s]
+    return (max(counted) - start_s) * num_tokens / len(counted)
 
 
 def _run(llm: LLM, prompts: Sequence[list[int]], *, max_tokens: int) -> list[_Run]:
@@ -116,8 +125,7 @@ def _run(llm: LLM, prompts: Sequence[list[int]], *, max_tokens: int) -> list[_Ru
     def listener(run: _Run) -> Callable[[Event], None]:
         def hear(event: Event) -> None:
             if isinstance(event, TokenEvent):
-                run.last_s = event.time_s - arrival_s
-                run.first_s = run.first_s or run.last_s
+                run.times.append(event.time_s - arrival_s)
 
         return hear
 
@@ -126,7 +134,9 @@ def _run(llm: LLM, prompts: Sequence[list[int]], *, max_tokens: int) -> list[_Ru
         for prompt, run in zip(prompts, runs, strict=True)
     ]
     for handle in handles:
-        handle.result()
+        result = handle.result()
+        if result.error is not None:
+            raise RequestError(f"a measured request failed: {result.error}")
     return runs
 
 

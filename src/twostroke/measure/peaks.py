@@ -1,20 +1,26 @@
 """The machine's peak rates: a short probe (at most half a second), cached per CPU, threads, ISA and buffer size.
 
-Called by doors after their first answer, so that it delays nothing.
+Called by doors after their first answer, so that it delays nothing. Where the cache cannot be written
+it measures every time, and says so.
 """
 
 import dataclasses
 import hashlib
 import json
+import logging
+import math
 import os
 import platform
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from twostroke import _native
 from twostroke.core.clock import Clock, WallClock
 from twostroke.core.peaks import Peaks
+
+logger = logging.getLogger("twostroke")
 
 VERSION = 1  # of the probe: a change makes cached peaks stale
 UNIT_BUDGET_S = 0.06  # three units and the reads stay below half a second
@@ -24,21 +30,36 @@ MAX_READ_BYTES = 256 << 20  # touching more than this would itself take longer t
 ROUNDS = 100_000  # about half a millisecond on a fast core: many runs fit the budget, starting threads does not count
 
 
-def ensure_peaks(*, home: Path, isa: str, threads: int, weight_bytes: int, clock: Clock | None = None) -> Peaks:
+class Probe(Protocol):
+    """What is timed: amounts of work on all threads at once. _native.Probe, or a double in tests."""
+
+    def compute(self, unit: str, rounds: int, /) -> int: ...  # operations done
+    def read(self) -> int: ...  # bytes read
+
+
+def ensure_peaks(
+    *,
+    home: Path,
+    isa: str,
+    threads: int,
+    weight_bytes: int,
+    clock: Clock | None = None,
+    new_probe: Callable[[str, int, int], Probe] = _native.Probe,
+) -> Peaks:
     """The cached peaks for this machine and these settings, measured now if there are none."""
     read_bytes = min(max(weight_bytes, MIN_READ_BYTES), MAX_READ_BYTES) >> 20 << 20
     path = _cache_path(home, isa=isa, threads=threads, read_bytes=read_bytes)
     cached = _load(path)
     if cached is not None:
         return cached
-    peaks = measure_peaks(isa=isa, threads=threads, read_bytes=read_bytes, clock=clock or WallClock())
+    probe = new_probe(isa, threads, read_bytes)
+    peaks = measure_peaks(probe, isa=isa, threads=threads, clock=clock or WallClock())
     _store(path, peaks)
     return peaks
 
 
-def measure_peaks(*, isa: str, threads: int, read_bytes: int, clock: Clock) -> Peaks:
+def measure_peaks(probe: Probe, *, isa: str, threads: int, clock: Clock) -> Peaks:
     """Best of several short runs of each unit, with all threads at once."""
-    probe = _native.Probe(isa, threads, read_bytes)
     rates = {unit: _compute_rate(probe, unit, clock) for unit in ("int8", "bf16", "fp32")}
     return Peaks(
         threads=threads,
@@ -50,7 +71,7 @@ def measure_peaks(*, isa: str, threads: int, read_bytes: int, clock: Clock) -> P
     )
 
 
-def _compute_rate(probe: _native.Probe, unit: str, clock: Clock) -> float:
+def _compute_rate(probe: Probe, unit: str, clock: Clock) -> float:
     return _best_rate(lambda: probe.compute(unit, ROUNDS), clock, budget_s=UNIT_BUDGET_S)
 
 
@@ -83,14 +104,19 @@ def _cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def _load(path: Path) -> Peaks | None:
     """A damaged or old cache file is no peaks: they are measured again and the file is replaced."""
     try:
-        return Peaks(**json.loads(path.read_text()))
+        peaks = Peaks(**json.loads(path.read_text()))
+        rates = (peaks.int8_ops_per_s, peaks.bf16_ops_per_s, peaks.fp32_ops_per_s, peaks.read_bytes_per_s)
+        return peaks if all(math.isfinite(rate) and rate > 0 for rate in rates) else None
     except (OSError, ValueError, TypeError):
         return None
 
 
 def _store(path: Path, peaks: Peaks) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(dataclasses.asdict(peaks), file)
-    Path(temporary).replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(dataclasses.asdict(peaks), file)
+        Path(temporary).replace(path)
+    except OSError as error:  # an answer is there already: its report must not fail
+        logger.warning("the measured peaks cannot be kept in %s: %s", path.parent, error.strerror)

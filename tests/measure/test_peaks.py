@@ -1,0 +1,166 @@
+"""Peaks on a scripted probe and a clock of its own: what is measured once, kept, and measured again."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from twostroke import _native
+from twostroke.core.clock import VirtualClock
+from twostroke.core.peaks import Peaks
+from twostroke.measure.peaks import MAX_READ_BYTES, MIN_READ_BYTES, ensure_peaks, measure_peaks
+
+OPS_PER_S = {"int8": 800e9, "bf16": 400e9, "fp32": 100e9}
+BYTES_PER_S = 20e9
+
+
+def is_measured(peaks: Peaks) -> bool:
+    """Whether these are the rates of the scripted probe."""
+    rates = [peaks.int8_ops_per_s, peaks.bf16_ops_per_s, peaks.fp32_ops_per_s, peaks.read_bytes_per_s]
+    return rates == pytest.approx([*OPS_PER_S.values(), BYTES_PER_S])
+
+
+class ScriptedProbe:
+    """Work of known rates on a virtual clock; every second run is disturbed and takes three times as long."""
+
+    def __init__(self, clock: VirtualClock, num_bytes: int = 64 << 20) -> None:
+        self.clock = clock
+        self.num_bytes = num_bytes
+        self.num_runs = 0
+
+    def compute(self, unit: str, rounds: int, /) -> int:
+        return self._work(rounds * 1000, OPS_PER_S[unit])
+
+    def read(self) -> int:
+        return self._work(self.num_bytes, BYTES_PER_S)
+
+    def _work(self, amount: int, per_s: float) -> int:
+        self.num_runs += 1
+        self.clock.advance(amount / per_s * (3 if self.num_runs % 2 else 1))
+        return amount
+
+
+class Machine:
+    """Probes it handed out, and the clock they move."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.clock = VirtualClock()
+        self.asked: list[tuple[str, int, int]] = []
+
+    def new_probe(self, isa: str, threads: int, num_bytes: int) -> ScriptedProbe:
+        self.asked.append((isa, threads, num_bytes))
+        return ScriptedProbe(self.clock, num_bytes)
+
+    def peaks(self, *, isa: str = "portable", threads: int = 2, weight_bytes: int = 100 << 20) -> Peaks:
+        return ensure_peaks(
+            home=self.home,
+            isa=isa,
+            threads=threads,
+            weight_bytes=weight_bytes,
+            clock=self.clock,
+            new_probe=self.new_probe,
+        )
+
+    @property
+    def file(self) -> Path:
+        (only,) = (self.home / "peaks").iterdir()
+        return only
+
+
+def test_the_best_run_counts_and_the_whole_takes_half_a_second() -> None:
+    clock = VirtualClock()
+    assert is_measured(measure_peaks(ScriptedProbe(clock), isa="portable", threads=2, clock=clock))
+    assert clock.now() < 0.5
+
+
+def test_a_slow_machine_gets_two_runs_of_everything() -> None:
+    clock = VirtualClock()
+    probe = ScriptedProbe(clock, num_bytes=200 << 30)
+    measure_peaks(probe, isa="portable", threads=2, clock=clock)
+    reads = 2
+    assert probe.num_runs > 3 * 2 + reads - 1
+
+
+def test_what_was_measured_is_kept(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    first = machine.peaks()
+    assert is_measured(first)
+    assert (first.isa, first.threads) == ("portable", 2)
+    assert machine.peaks() == first
+    assert len(machine.asked) == 1
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize("changes", [{"isa": "avx512"}, {"threads": 1}, {"weight_bytes": 200 << 20}])
+def test_other_settings_are_measured_on_their_own(tmp_path: Path, changes: dict[str, object]) -> None:
+    machine = Machine(tmp_path)
+    machine.peaks()
+    machine.peaks(**changes)  # type: ignore[arg-type]
+    assert len(machine.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("weight_bytes", "read_bytes"),
+    [
+        (0, MIN_READ_BYTES),
+        (MIN_READ_BYTES + 5, MIN_READ_BYTES),
+        ((100 << 20) + 77, 100 << 20),
+        (1 << 40, MAX_READ_BYTES),
+    ],
+)
+def test_the_buffer_is_as_large_as_the_weights_within_limits(
+    tmp_path: Path, weight_bytes: int, read_bytes: int
+) -> None:
+    machine = Machine(tmp_path)
+    machine.peaks(weight_bytes=weight_bytes)
+    assert machine.asked == [("portable", 2, read_bytes)]
+
+
+DAMAGED = [
+    b"",
+    b"{",
+    b"[1, 2]",
+    b"null",
+    b"\xff\xfe",
+    b'{"threads": 2}',
+    json.dumps({"threads": 2, "isa": "x", "int8_ops_per_s": 0, "bf16_ops_per_s": 1, "fp32_ops_per_s": 1}).encode(),
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_file_is_measured_again_and_replaced(tmp_path: Path, content: bytes) -> None:
+    machine = Machine(tmp_path)
+    machine.peaks()
+    machine.file.write_bytes(content)
+    assert is_measured(machine.peaks())
+    assert len(machine.asked) == 2
+    assert is_measured(machine.peaks())
+    assert len(machine.asked) == 2
+
+
+@pytest.mark.parametrize("rate", [0, -1.0, "fast", None, float("nan"), float("inf")])
+def test_a_rate_that_is_none_is_measured_again(tmp_path: Path, rate: object) -> None:
+    machine = Machine(tmp_path)
+    machine.peaks()
+    machine.file.write_text(json.dumps(json.loads(machine.file.read_text()) | {"read_bytes_per_s": rate}))
+    assert is_measured(machine.peaks())
+
+
+def test_a_home_that_cannot_be_written_costs_a_warning_and_no_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "peaks").write_text("a file where the folder should be")
+    machine = Machine(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        assert is_measured(machine.peaks())
+    assert "cannot be kept" in caplog.text
+
+
+@pytest.mark.parametrize("isa", _native.usable_isas())
+def test_the_real_probe_finds_rates_of_this_century(tmp_path: Path, isa: str) -> None:
+    peaks = ensure_peaks(home=tmp_path, isa=isa, threads=1, weight_bytes=1 << 20)
+    assert 1e8 < peaks.fp32_ops_per_s < 1e13
+    assert 1e8 < peaks.int8_ops_per_s < 1e14
+    assert 1e8 < peaks.read_bytes_per_s < 1e13

@@ -1,0 +1,135 @@
+"""From file to engine: what is read off the file, and options that are out of range."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.builders_gguf import write_gemma3, write_llama
+from tests.builders_llm import TEMPLATE, config_of, write_puppet
+from tests.cases.puppet import EOS
+from twostroke.config import Config
+from twostroke.core.clock import WallClock
+from twostroke.errors import ChatTemplateError, ConfigError, ModelNotFoundError
+from twostroke.load import (
+    BLOCK_SIZE,
+    DEFAULT_PRECISION,
+    MAX_ROWS,
+    LoadedModel,
+    _default_context,
+    _precision,
+    _step_counts,
+    _threads,
+    load_model,
+    load_text,
+)
+from twostroke.model.defaults import ModelDefaults
+from twostroke.model.families import build_program
+from twostroke.model.open import open_model
+from twostroke.program.cost import Row, fold_costs
+
+
+def load(path: Path, *, defaults: ModelDefaults | None = None, context: int | None = None) -> LoadedModel:
+    return load_model(
+        path,
+        config=config_of(path.parent),
+        clock=WallClock(),
+        threads=None,
+        context=context,
+        kv=None,
+        defaults=defaults or ModelDefaults(),
+    )
+
+
+def test_a_loaded_model_is_sized_for_its_context(tmp_path: Path) -> None:
+    loaded = load(write_puppet(tmp_path / "puppet.gguf", context=100))
+    assert loaded.kv.context == 100
+    assert loaded.kv.spec.block_size == BLOCK_SIZE
+    assert loaded.kv.spec.precision == DEFAULT_PRECISION
+    assert loaded.kv.spec.num_blocks == (MAX_ROWS * (7 + 1),)
+    assert loaded.threads == 1
+    assert loaded.text.end_ids == {EOS}
+    loaded.reader.close()
+    loaded.reader.close()
+
+
+def test_every_window_has_blocks_of_its_own(tmp_path: Path) -> None:
+    loaded = load(write_gemma3(tmp_path / "gemma.gguf", tensor_type="Q8_0"))
+    assert len(loaded.kv.spec.num_blocks) == len(loaded.program.kv_groups) == 2
+    loaded.reader.close()
+
+
+def test_a_file_that_is_not_there_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError):
+        load(tmp_path / "none.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("wish", "asked", "context"), [(50, None, 50), (50, 60, 60), (None, None, 100)])
+def test_a_publishers_context_stands_in_for_none(
+    tmp_path: Path, wish: int | None, asked: int | None, context: int
+) -> None:
+    file = write_puppet(tmp_path / "puppet.gguf", context=100)
+    loaded = load(file, defaults=ModelDefaults(context=wish), context=asked)
+    assert loaded.kv.context == context
+    loaded.reader.close()
+
+
+def test_a_publishers_context_is_at_most_the_models(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    program = build_program(open_model(write_puppet(tmp_path / "puppet.gguf", context=100)))
+    assert _default_context(program, ModelDefaults(context=100)) == 100
+    assert not caplog.records
+    assert _default_context(program, ModelDefaults(context=101)) == 100
+    assert "101" in caplog.text
+
+
+def test_a_template_of_the_file_goes_before_any_reason_for_none(tmp_path: Path) -> None:
+    text = load_text(open_model(write_puppet(tmp_path / "with.gguf")), home=tmp_path, why_no_template="in Go")
+    assert text.chat_template.source == TEMPLATE
+    text = load_text(
+        open_model(write_puppet(tmp_path / "without.gguf", template=None)), home=tmp_path, why_no_template="in Go"
+    )
+    with pytest.raises(ChatTemplateError, match=r"^in Go$"):
+        text.chat_template.render([{"role": "user", "content": "hi"}])
+
+
+def test_the_built_tokenizer_is_kept_below_home(tmp_path: Path) -> None:
+    source = open_model(write_puppet(tmp_path / "puppet.gguf"))
+    first = load_text(source, home=tmp_path / "home")
+    again = load_text(source, home=tmp_path / "home")
+    assert first.tokenizer.encode("hello") == again.tokenizer.encode("hello")
+
+
+@pytest.mark.parametrize("kv", ["f32", "f16", "bf16"])
+def test_precisions_are_three(kv: str) -> None:
+    assert _precision(kv) == kv
+
+
+@pytest.mark.parametrize("kv", ["", "F32", "int8", "q4"])
+def test_another_precision_is_told_the_three(kv: str) -> None:
+    with pytest.raises(ConfigError, match=f"kv is '{kv}': it must be one of f32, f16, bf16"):
+        _precision(kv)
+
+
+def test_threads_are_the_callers_then_the_environments_then_one_per_core(tmp_path: Path) -> None:
+    config = Config(home=tmp_path, threads=3, ollama_models=tmp_path)
+    assert _threads(5, config) == 5
+    assert _threads(None, config) == 3
+    nobody = Config(home=tmp_path, ollama_models=tmp_path)
+    assert _threads(None, nobody) == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025, True])
+def test_threads_out_of_range_name_the_range(tmp_path: Path, threads: int) -> None:
+    with pytest.raises(ConfigError, match="from 1 to 1024"):
+        _threads(threads, Config(home=tmp_path, ollama_models=tmp_path))
+
+
+def test_step_counts_price_a_step_as_the_program_does(tmp_path: Path) -> None:
+    program = build_program(open_model(write_llama(tmp_path / "llama.gguf", tensor_type="Q8_0")))
+    cost = fold_costs(program, kv_precision="bf16")
+    counts = _step_counts(cost)
+    step = cost.step([Row(100, 1)])
+    assert counts.weight_bytes == step.weight_bytes
+    assert counts.kv_bytes * 101 == step.kv_bytes
+    assert counts.token_ops + counts.pair_ops * 101 == step.total_flops

@@ -51,6 +51,7 @@ def write_model(
     tensor_type: str,
     head_type: str = "Q8_0",
     layers: int = LAYERS,
+    heads: tuple[int, int] = (HEADS, KV_HEADS),
     keys: Sequence[KeyValue] = (),
     rope_divisors: Sequence[float] = (),
     seed: int = 0,
@@ -58,36 +59,39 @@ def write_model(
     """A model of this family: matrices of `tensor_type`, tied head of `head_type`, vectors F32, keys appended."""
     tensors = [_matrix("token_embd.weight", WIDTH, len(vocab()), head_type, seed)]
     for layer in range(layers):
-        for number, (name, size) in enumerate(_vectors(architecture).items()):
+        for number, (name, size) in enumerate(_vectors(architecture, heads).items()):
             centre = 0.0 if name.endswith("bias") else 1.0
             tensors.append(_vector(f"blk.{layer}.{name}", size, centre=centre, seed=[seed, layer, number]))
-        for number, (name, cols, rows) in enumerate(_MATRICES):
+        for number, (name, cols, rows) in enumerate(_matrices(heads)):
             tensors.append(_matrix(f"blk.{layer}.{name}.weight", cols, rows, tensor_type, seed + 100 * layer + number))
     tensors.append(_vector("output_norm.weight", WIDTH, centre=1.0, seed=[seed]))
     if rope_divisors:
         data = np.array(rope_divisors, np.float32).tobytes()
         tensors.append(("rope_freqs.weight", (len(rope_divisors),), TYPE_IDS["F32"], data))
-    path.write_bytes(build_gguf([*_metadata(architecture, layers=layers), *keys], tensors)[0])
+    path.write_bytes(build_gguf([*_metadata(architecture, layers=layers, heads=heads), *keys], tensors)[0])
     return path
 
 
-_MATRICES = (
-    ("attn_q", WIDTH, HEADS * HEAD_DIM),
-    ("attn_k", WIDTH, KV_HEADS * HEAD_DIM),
-    ("attn_v", WIDTH, KV_HEADS * HEAD_DIM),
-    ("attn_output", HEADS * HEAD_DIM, WIDTH),
-    ("ffn_gate", WIDTH, FEED),
-    ("ffn_up", WIDTH, FEED),
-    ("ffn_down", FEED, WIDTH),
-)
+def _matrices(heads: tuple[int, int]) -> list[tuple[str, int, int]]:
+    """Name, columns and rows of a block's matrices."""
+    q_width, kv_width = (number * HEAD_DIM for number in heads)
+    return [
+        ("attn_q", WIDTH, q_width),
+        ("attn_k", WIDTH, kv_width),
+        ("attn_v", WIDTH, kv_width),
+        ("attn_output", q_width, WIDTH),
+        ("ffn_gate", WIDTH, FEED),
+        ("ffn_up", WIDTH, FEED),
+        ("ffn_down", FEED, WIDTH),
+    ]
 
 
-def _vectors(architecture: str) -> dict[str, int]:
+def _vectors(architecture: str, heads: tuple[int, int]) -> dict[str, int]:
     """Norms and biases of a block."""
     sizes = {"attn_norm.weight": WIDTH, "ffn_norm.weight": WIDTH}
     if architecture == "qwen2":
-        sizes |= {"attn_q.bias": HEADS * HEAD_DIM}
-        sizes |= {"attn_k.bias": KV_HEADS * HEAD_DIM, "attn_v.bias": KV_HEADS * HEAD_DIM}
+        q_width, kv_width = (number * HEAD_DIM for number in heads)
+        sizes |= {"attn_q.bias": q_width, "attn_k.bias": kv_width, "attn_v.bias": kv_width}
     if architecture in ("qwen3", "gemma3"):
         sizes |= {"attn_q_norm.weight": HEAD_DIM, "attn_k_norm.weight": HEAD_DIM}
     if architecture == "gemma3":
@@ -95,7 +99,7 @@ def _vectors(architecture: str) -> dict[str, int]:
     return sizes
 
 
-def _metadata(architecture: str, *, layers: int) -> list[KeyValue]:
+def _metadata(architecture: str, *, layers: int, heads: tuple[int, int]) -> list[KeyValue]:
     tokens = vocab()
     return [
         ("general.architecture", T_STR, architecture),
@@ -104,8 +108,8 @@ def _metadata(architecture: str, *, layers: int) -> list[KeyValue]:
         (f"{architecture}.context_length", T_U32, CONTEXT),
         (f"{architecture}.embedding_length", T_U32, WIDTH),
         (f"{architecture}.feed_forward_length", T_U32, FEED),
-        (f"{architecture}.attention.head_count", T_U32, HEADS),
-        (f"{architecture}.attention.head_count_kv", T_U32, KV_HEADS),
+        (f"{architecture}.attention.head_count", T_U32, heads[0]),
+        (f"{architecture}.attention.head_count_kv", T_U32, heads[1]),
         (f"{architecture}.attention.key_length", T_U32, HEAD_DIM),
         (f"{architecture}.attention.value_length", T_U32, HEAD_DIM),
         (f"{architecture}.rope.dimension_count", T_U32, HEAD_DIM),

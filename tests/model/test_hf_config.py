@@ -194,11 +194,11 @@ def test_llama3_scaling_keeps_its_four_numbers() -> None:
 def test_yarn_keeps_its_betas_and_its_attention_factor() -> None:
     found = rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=16, beta_slow=2)
     assert (found["yarn_beta_fast"], found["yarn_beta_slow"], found["original_context_length"]) == (16.0, 2.0, 64)
-    assert found["yarn_attn_factor"] == 1.0
+    assert found["attn_factor"] == 1.0
     usual = 0.1 * math.log(4.0) + 1
-    assert rope(rope_type="yarn", factor=4.0, attention_factor=1.0)["yarn_attn_factor"] == pytest.approx(1 / usual)
+    assert rope(rope_type="yarn", factor=4.0, attention_factor=1.0)["attn_factor"] == pytest.approx(1 / usual)
     mscales = rope(rope_type="yarn", factor=4.0, mscale=0.5, mscale_all_dim=1.0)
-    assert mscales["yarn_attn_factor"] * usual == pytest.approx((0.05 * math.log(4.0) + 1) / usual)
+    assert mscales["attn_factor"] * usual == pytest.approx((0.05 * math.log(4.0) + 1) / usual)
 
 
 @pytest.mark.parametrize(

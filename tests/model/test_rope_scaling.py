@@ -125,11 +125,18 @@ def test_yarn_with_every_key_and_with_the_least() -> None:
         original_context_length=32,
         yarn_beta_fast=16.0,
         yarn_beta_slow=2.0,
-        yarn_attn_factor=0.9,
+        attn_factor=0.9,
     )
     assert full == YarnScaling(4.0, 32, 16.0, 2.0, 0.9)
     assert read_keys(type="yarn", factor=4.0) == YarnScaling(4.0, 64)
     assert read_keys(type="yarn", factor=4.0, attn_factor=0.8) == YarnScaling(4.0, 64, attention_factor=0.8)
+
+
+def test_yarn_magnitude_of_a_converted_config_is_the_whole_one() -> None:
+    """Converters copy attention_factor, which replaces 0.1 ln(factor) + 1, to this key; attn_factor multiplies it."""
+    assert read_keys(type="yarn", factor=4.0, yarn_attn_factor=0.9).magnitude == pytest.approx(0.9)
+    assert read_keys(type="yarn", factor=4.0, yarn_attn_factor=0.9, attn_factor=2.0).magnitude == pytest.approx(1.8)
+    assert read_keys(type="yarn", factor=4.0, attn_factor=2.0).magnitude == pytest.approx(2 * (0.1 * math.log(4) + 1))
 
 
 def test_llama3_by_keys_and_by_divisors() -> None:

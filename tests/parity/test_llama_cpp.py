@@ -56,6 +56,7 @@ CASES = {
     "llama_yarn": scaled("llama", "yarn", factor=4.0),
     "llama_yarn_attention": scaled("llama", "yarn", factor=4.0, attn_factor=0.9),
     "llama_yarn_betas": scaled("llama", "yarn", factor=4.0, **BETAS, told=BETAS),
+    "llama_yarn_magnitude": scaled("llama", "yarn", factor=4.0, yarn_attn_factor=1.1386294),  # the usual one
     "llama_more_heads": Case("llama", heads=(6, 3)),  # heads x head_dim is not the width
     "qwen2": Case("qwen2"),
     "qwen2_yarn": scaled("qwen2", "yarn", factor=4.0),

@@ -121,7 +121,7 @@ class _Rope:
                 raise ModelFileError(self.file, f"rope scaling {kind!r} has no {key!r}")
         found |= {ours: self._setting(key) for key, ours in _GGUF_KEYS.items() if key in self.values}
         if kind == "yarn":
-            found["rope.scaling.yarn_attn_factor"] = self._yarn_attention_factor()
+            found["rope.scaling.attn_factor"] = self._yarn_attention_factor()
         return found
 
     def number(self, key: str, value: Any) -> float:

@@ -67,7 +67,7 @@ class YarnScaling:
 
     @property
     def magnitude(self) -> float:
-        return self.attention_factor * (0.1 * math.log(self.factor) + 1 if self.factor > 1 else 1.0)
+        return self.attention_factor * _yarn_magnitude(self.factor)
 
     @property
     def stretched_context(self) -> int:
@@ -83,6 +83,11 @@ class YarnScaling:
     def _pair_of(self, rotations: float, *, rotary_dim: int, base: float) -> float:
         """The pair that turns `rotations` times over the original context."""
         return rotary_dim * math.log(self.original_context / (rotations * 2 * math.pi)) / (2 * math.log(base))
+
+
+def _yarn_magnitude(factor: float) -> float:
+    """The paper's factor on cos and sin."""
+    return 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +153,16 @@ def read_rope_scaling(params: Hyperparameters, *, context_length: int, rotary_di
 
 
 def _read_yarn(params: Hyperparameters, context_length: int) -> YarnScaling:
+    factor = params.positive("rope.scaling.factor")
+    attention_factor = params.positive("rope.scaling.attn_factor", default=1.0)
+    if params.has("rope.scaling.yarn_attn_factor"):  # copied from a config's attention_factor: the whole magnitude
+        attention_factor *= params.positive("rope.scaling.yarn_attn_factor") / _yarn_magnitude(factor)
     return YarnScaling(
-        factor=params.positive("rope.scaling.factor"),
+        factor=factor,
         original_context=params.optional_count("rope.scaling.original_context_length") or context_length,
         beta_fast=params.positive("rope.scaling.yarn_beta_fast", default=32.0),
         beta_slow=params.positive("rope.scaling.yarn_beta_slow", default=1.0),
-        attention_factor=params.positive(
-            "rope.scaling.yarn_attn_factor", default=params.positive("rope.scaling.attn_factor", default=1.0)
-        ),
+        attention_factor=attention_factor,
     )
 
 

@@ -1,5 +1,6 @@
 """LLM as its users meet it, over real files: a puppet whose answers are known and a random llama."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -388,6 +389,21 @@ def test_a_failed_request_raises_from_generate(llm: LLM, monkeypatch: pytest.Mon
     with pytest.raises(RequestError, match="the engine failed: ZeroDivisionError"):
         llm.generate("why?")
     assert llm.generate("why?")[0].text == ANSWER
+
+
+def ask_for_ever(llm: LLM) -> None:
+    while True:
+        llm.generate([LOOP, LOOP], ENDLESS)
+
+
+def test_ctrl_c_while_waiting_leaves_nothing_running(llm: LLM) -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    in_time = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
+    in_time.start()
+    with pytest.raises(KeyboardInterrupt):
+        ask_for_ever(llm)
+    wait_idle(llm)
 
 
 # Scores

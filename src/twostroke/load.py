@@ -57,7 +57,6 @@ class LoadedModel:
     """What a loaded model consists of."""
 
     path: Path
-    source: ModelSource
     program: Program
     text: LoadedText
     kv: KVSize
@@ -109,7 +108,6 @@ def load_model(
     engine = _engine(source, program, text=loaded_text, size=size, reader=reader, limits=limits, clock=clock, cost=cost)
     return LoadedModel(
         path=path,
-        source=source,
         program=program,
         text=loaded_text,
         kv=size,

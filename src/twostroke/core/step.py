@@ -53,8 +53,7 @@ class TokenLogprob:
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(NamedTuple):
     """The next token of one sequence; `error` is set instead when its row could not be sampled."""
 
     sequence_id: int

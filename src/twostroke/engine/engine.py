@@ -22,7 +22,7 @@ from twostroke.engine.stream import Listener, OutputStream, TextStream
 from twostroke.errors import CapacityError, KernelError
 from twostroke.program.program import KVGroup
 from twostroke.program.reader import Reader
-from twostroke.sample.sampler import Sampler, SamplingRow, SamplingState
+from twostroke.sample.sampler import Sampler, SamplingRow
 from twostroke.schedule.scheduler import Scheduler
 
 logger = logging.getLogger("twostroke")
@@ -35,7 +35,7 @@ class Live:
     """Everything the engine keeps for one sequence until it ends."""
 
     sequence: Sequence
-    sampling: SamplingState
+    sampling: SamplingRow
     stream: OutputStream
     error: str | None = None
 
@@ -82,7 +82,8 @@ class Engine:
         stream = OutputStream(
             request, sequence_id=sequence.sequence_id, text=self._new_text(request), listener=listener
         )
-        live = Live(sequence, self._sampler.start(request), stream)
+        sampling = SamplingRow(sequence.sequence_id, self._sampler.start(request))
+        live = Live(sequence, sampling, stream)
         self._scheduler.add(sequence)
         self._next_sequence_id += 1
         self._live[sequence.sequence_id] = live
@@ -126,10 +127,7 @@ class Engine:
     def _sample(self, plan: StepPlan, logits: npt.NDArray[np.float32] | str) -> tuple[SampledToken, ...]:
         if isinstance(logits, str):
             return tuple(SampledToken(row.sequence_id, 0, error=logits) for row in plan.rows)
-        rows = []
-        for row in plan.rows:
-            if row.needs_logits:
-                rows.append(SamplingRow(row.sequence_id, self._live[row.sequence_id].sampling))
+        rows = [self._live[row.sequence_id].sampling for row in plan.rows if row.needs_logits]
         return tuple(self._sampler.sample(logits, rows)) if rows else ()
 
     def _decide(self, plan: StepPlan, tokens: tuple[SampledToken, ...]) -> StepResult:
@@ -141,7 +139,7 @@ class Engine:
                 live.error = token.error
                 finished[token.sequence_id] = FinishReason.ERROR
                 continue
-            live.sampling.append(token.token_id)
+            live.sampling.state.append(token.token_id)
             if live.stream.accept(token):
                 finished[token.sequence_id] = FinishReason.STOP
         return StepResult(plan=plan, tokens=tokens, finished=finished)

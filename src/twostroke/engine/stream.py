@@ -32,7 +32,6 @@ class OutputStream:
 
     def __init__(self, request: Request, *, sequence_id: int, text: TextStream, listener: Listener) -> None:
         self.request = request
-        self.sequence_id = sequence_id
         self.account = Account(
             request_id=request.request_id,
             sequence_id=sequence_id,

@@ -8,6 +8,7 @@ NB_MODULE(_native, m) {
     nanobind::set_leak_warnings(false);  // a model held by a global at exit is no leak
     twostroke::bind_weights(m);
     twostroke::bind_program(m);
+    twostroke::bind_sample(m);
     twostroke::bind_probe(m);
     twostroke::bind_files(m);
 }

@@ -7,6 +7,7 @@ namespace twostroke {
 
 void bind_weights(nanobind::module_& m);  // packed weights, one linear at a time
 void bind_program(nanobind::module_& m);  // the program reader
+void bind_sample(nanobind::module_& m);   // the sampler
 void bind_probe(nanobind::module_& m);    // peaks of the machine
 void bind_files(nanobind::module_& m);    // string arrays of model files
 

@@ -50,6 +50,7 @@ struct KernelTable {
     // row ops, see ops.h in each ISA's folder for the definitions; filled in by the executor's files
     const struct RowKernels* rows;
     const struct AttentionKernels* attention;
+    const struct SampleKernels* sample;
 };
 
 const KernelTable& portable_kernels();

@@ -1,5 +1,6 @@
 """Types of the native extension; the definitions are in native/bindings_*.cpp."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -113,3 +114,35 @@ class Probe:
 
 def end_of_strings(data: npt.NDArray[np.uint8], start: int, length: int) -> tuple[int, int]: ...
 def read_strings(data: npt.NDArray[np.uint8], start: int, length: int) -> list[str]: ...
+
+@final
+class SamplingState:
+    """What the sampler knows of one sequence: its wishes, the key of its noise and the tokens so far."""
+
+    position: int
+    def __init__(
+        self,
+        prompt_token_ids: Sequence[int],
+        *,
+        seed: int,
+        choice_index: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        repetition_penalty: float,
+        presence_penalty: float,
+        frequency_penalty: float,
+        num_logprobs: int | None,
+    ) -> None: ...
+    def append(self, token_id: int) -> None: ...
+
+@final
+class Sampler:
+    def __init__(self, vocab_size: int, *, isa: str, pool: Pool | None) -> None: ...
+    def sample(
+        self, logits: npt.NDArray[np.float32], states: list[SamplingState]
+    ) -> tuple[list[int], list[tuple[int, float]], list[tuple[int, float, list[tuple[int, float]]]]]: ...
+
+def log_of(x: float) -> float: ...
+def gumbel(word: int) -> float: ...

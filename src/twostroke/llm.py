@@ -90,7 +90,7 @@ class LLM:
     def close(self) -> None:
         """Cancel what runs and free the model. May be called twice."""
         self._worker.close()
-        self._loaded.reader.close()
+        self._loaded.close()
 
     # Facts
 

@@ -61,9 +61,15 @@ class LoadedModel:
     text: LoadedText
     kv: KVSize
     reader: NativeReader
+    sampler: Sampler
     engine: Engine
     cost: ProgramCost
     threads: int
+
+    def close(self) -> None:
+        """Free weights, KV and threads; a closed model may be closed again."""
+        self.sampler.close()
+        self.reader.close()
 
 
 def load_model(
@@ -105,13 +111,25 @@ def load_model(
         )
         loaded_text = text.result()
     cost = fold_costs(program, kv_precision=precision)
-    engine = _engine(source, program, text=loaded_text, size=size, reader=reader, limits=limits, clock=clock, cost=cost)
+    sampler = Sampler(min(program.vocab_size, loaded_text.tokenizer.vocab_size), isa=reader.isa, pool=reader.pool)
+    engine = _engine(
+        source,
+        program,
+        text=loaded_text,
+        size=size,
+        reader=reader,
+        sampler=sampler,
+        limits=limits,
+        clock=clock,
+        cost=cost,
+    )
     return LoadedModel(
         path=path,
         program=program,
         text=loaded_text,
         kv=size,
         reader=reader,
+        sampler=sampler,
         engine=engine,
         cost=cost,
         threads=num_threads,
@@ -146,6 +164,7 @@ def _engine(
     text: LoadedText,
     size: KVSize,
     reader: NativeReader,
+    sampler: Sampler,
     limits: SchedulerConfig,
     clock: Clock,
     cost: ProgramCost,
@@ -171,7 +190,7 @@ def _engine(
             max_rows=limits.max_rows,
             max_blocks=-(-size.context // size.spec.block_size) + 1,
         ),
-        sampler=Sampler(min(program.vocab_size, text.tokenizer.vocab_size)),
+        sampler=sampler,
         clock=clock,
         fit=fit,
         kv_size=size,

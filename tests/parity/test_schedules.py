@@ -15,6 +15,7 @@ import pytest
 
 from tests.builders import ByteText, Listener
 from tests.builders_gguf import write_gemma3, write_llama
+from twostroke import _native
 from twostroke.cache.cache import KVCache
 from twostroke.cache.config import CacheConfig
 from twostroke.core.clock import VirtualClock
@@ -51,9 +52,9 @@ PROMPTS = [
 class HashingSampler(Sampler):
     """Keeps a running hash of the logits each sequence was sampled from."""
 
-    def __init__(self, vocab_size: int) -> None:
-        super().__init__(vocab_size)
-        self.hashes: dict[int, hashlib._Hash] = {}
+    def __init__(self, vocab_size: int, *, isa: str | None, pool: _native.Pool) -> None:
+        super().__init__(vocab_size, isa=isa, pool=pool)
+        self.hashes: dict[int, hashlib.blake2b] = {}
 
     def sample(self, logits: npt.NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[SampledToken]:
         tokens = super().sample(logits, rows)
@@ -135,7 +136,7 @@ class Lab:
         windows = tuple(group.window for group in program.kv_groups)
         cache = KVCache(CacheConfig(block_size=BLOCK_SIZE, num_blocks=num_blocks, windows=windows))
         scheduler = Scheduler(cache, config)
-        sampler = HashingSampler(program.vocab_size)
+        sampler = HashingSampler(program.vocab_size, isa=self.isa, pool=reader.pool)
         engine = Engine(
             reader=reader,
             scheduler=scheduler,

@@ -29,13 +29,12 @@ def test_many_small_terms_are_not_lost() -> None:
 
 
 def test_the_best_come_by_logprob_then_id() -> None:
-    logprobs = log_softmax(make_logits([1, 5, 3, 5, 3, 3])[0])
-    assert [entry.token_id for entry in best_logprobs(logprobs, 4)] == [1, 3, 2, 4]
+    logits = make_logits([1, 5, 3, 5, 3, 3])[0]
+    assert [entry.token_id for entry in best_logprobs(logits, 4)] == [1, 3, 2, 4]
 
 
 def test_impossible_tokens_are_left_out_of_the_list() -> None:
-    logprobs = log_softmax(make_logits([0, -np.inf, 0, -np.inf])[0])
-    best = best_logprobs(logprobs, 20)
+    best = best_logprobs(make_logits([0, -np.inf, 0, -np.inf])[0], 20)
     assert [entry.token_id for entry in best] == [0, 2]
     json.dumps([entry.logprob for entry in best], allow_nan=False)
 

@@ -13,8 +13,8 @@ from tests.sample.sampling_builders import (
     make_row,
     softmax,
 )
-from twostroke.params import SamplingParams
-from twostroke.sample.random import NoiseKey, gumbel, words_of_all
+from twostroke import _native
+from twostroke.sample.random import NoiseKey, gumbel, words_of
 from twostroke.sample.sampler import NO_TOKEN, Sampler, SamplingRow
 
 LOGITS = [2.0, 1.5, 0.0, 1.5, -1.0, 0.5, -np.inf, 3.0, -4.0, 1.0]
@@ -66,7 +66,7 @@ def test_the_judge_catches_noise_shared_by_tokens_or_too_coarse() -> None:
     assert chi_square_z(shared, law) > 2 * FALSE_ALARM_Z
     coarse = []
     for position in range(1_000):
-        words = words_of_all(NoiseKey(1, 0, position), len(LOGITS)) >> np.uint64(30) << np.uint64(30)
+        words = words_of(NoiseKey(1, 0, position), len(LOGITS)) >> np.uint64(30) << np.uint64(30)
         coarse.append(int((np.array(LOGITS) + gumbel(words)).argmax()))
     assert chi_square_z(np.array(coarse), law) > 2 * FALSE_ALARM_Z
 
@@ -82,19 +82,6 @@ def test_choices_of_one_request_are_independent() -> None:
     first = draw(logits, 2_000, temperature=1.0)
     second = draw(logits, 2_000, temperature=1.0, choice_index=1)
     assert (first == second).mean() < 0.02  # 1/256 expected; 8 standard deviations above it
-
-
-@given(st.integers(0, 2**64 - 1), st.integers(1, 1500), st.floats(0.1, 20), st.floats(0.05, 4))
-def test_shortcuts_pick_what_noise_on_every_token_picks(
-    seed: int, vocab_size: int, spread: float, temperature: float
-) -> None:
-    logits = np.random.default_rng(seed % 1000).normal(0, spread, vocab_size).astype(np.float32)
-    sampler = Sampler(vocab_size)
-    row = make_row(sampler, seed=seed, temperature=temperature)
-    (token,) = sampler.sample(logits[np.newaxis], [row])
-    scores = (logits - logits.max()) / np.float32(temperature)
-    noise = gumbel(words_of_all(row.state.noise_key, vocab_size))
-    assert token.token_id == int((scores + noise).argmax())
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-4, 1e-5, 1e-8, 1e-38, 5e-324, 0.0])
@@ -230,5 +217,45 @@ def test_state_starts_after_the_prompt() -> None:
     state = make_row(Sampler(9), prompt=[1, 2, 3, 4]).state
     assert state.position == 4
     state.append(5)
-    assert state.noise_key == NoiseKey(7, 0, 5)
-    assert state.params == SamplingParams()
+    assert state.position == 5
+
+
+def test_rows_must_fit_the_sampler() -> None:
+    sampler = Sampler(5)
+    row = make_row(sampler)
+    for shape in [(1, 4), (2, 5)]:
+        with pytest.raises(ValueError, match="a row per state"):
+            sampler.sample(np.zeros(shape, dtype=np.float32), [row])
+    with pytest.raises(ValueError, match="a row per state"):
+        sampler.sample(np.zeros((5, 1), dtype=np.float32).T[:, ::-1], [row])
+    with pytest.raises(ValueError, match="vocab_size is 0"):
+        Sampler(0)
+    with pytest.raises(ValueError, match="no kernels for ISA 'abacus'"):
+        Sampler(5, isa="abacus")
+
+
+def test_a_closed_sampler_lets_go_of_its_threads() -> None:
+    sampler = Sampler(5, pool=_native.Pool(2))
+    sampler.close()
+    sampler.close()
+    with pytest.raises(AttributeError):
+        sampler.sample(np.zeros((1, 5), dtype=np.float32), [make_row(sampler)])
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_threads_change_no_token(num_threads: int) -> None:
+    rng = np.random.default_rng(3)
+    logits = rng.normal(0, 2, (len(MIXED), 500)).astype(np.float32)
+    alone, shared = Sampler(500), Sampler(500, pool=_native.Pool(num_threads))
+    for _ in range(20):
+        rows = [make_row(alone, sequence_id=index, seed=index, **params) for index, params in enumerate(MIXED)]
+        assert shared.sample(logits, rows) == alone.sample(logits, rows)
+
+
+def test_rows_may_lie_anywhere_in_memory() -> None:
+    logits = np.random.default_rng(5).normal(0, 2, (3, 100)).astype(np.float32)
+    sampler = Sampler(100)
+    rows = [make_row(sampler, temperature=1.0, seed=index) for index in range(3)]
+    wide = np.full((6, 131), 99.0, dtype=np.float32)
+    wide[1::2, 7:107] = logits
+    assert sampler.sample(wide[1::2, 7:107], rows) == sampler.sample(logits, rows)

@@ -3,6 +3,7 @@
 #include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "kernels/rows.h"
+#include "kernels/sample.h"
 
 namespace twostroke {
 
@@ -13,6 +14,7 @@ const KernelTable& avx512_kernels() {
         avx512_fill_linear(filled);
         avx512_fill_rows(filled);
         avx512_fill_attention(filled);
+        avx512_fill_sample(filled);
         return filled;
     }();
     return table;

@@ -3,6 +3,7 @@
 #include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "kernels/rows.h"
+#include "kernels/sample.h"
 
 namespace twostroke {
 
@@ -13,6 +14,7 @@ const KernelTable& portable_kernels() {
         portable_fill_linear(filled);
         portable_fill_rows(filled);
         portable_fill_attention(filled);
+        portable_fill_sample(filled);
         return filled;
     }();
     return table;

@@ -10,7 +10,8 @@ from twostroke.core.sequence import FinishReason
 class RowPlan(NamedTuple):
     """One sequence's share of a step: tokens [start_pos, start_pos + num_tokens).
 
-    A tuple, as every step makes one per row: a frozen dataclass takes more than twice as long.
+    A tuple, as every step makes one per row: a frozen dataclass takes more than twice as long. So are the
+    tokens below.
     """
 
     sequence_id: int
@@ -45,8 +46,7 @@ class StepPlan:
         return sum(row.num_tokens for row in self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
+class TokenLogprob(NamedTuple):
     """Raw log-softmax of one token, before temperature and masks."""
 
     token_id: int

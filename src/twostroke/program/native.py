@@ -94,6 +94,11 @@ class NativeReader:
         return tuple(self._store.block_bytes(group) for group in range(len(self._program.kv_groups)))
 
     @property
+    def pool(self) -> _native.Pool:
+        """The threads of its steps, free between two of them."""
+        return self._pool
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes of working memory: values, scratch, rope tables; weights and KV not included."""
         return self._bound.memory_bytes

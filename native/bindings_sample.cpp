@@ -1,0 +1,131 @@
+// The sampler: every row of a step in one call without the GIL.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings.h"
+#include "cpu.h"
+#include "float_state.h"
+#include "pool.h"
+#include "sample_noise.h"
+#include "sample_row.h"
+
+namespace nb = nanobind;
+
+namespace twostroke {
+namespace {
+
+using LogitRows = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
+
+const SampleKernels& kernels_named(const std::string& isa) {
+    const KernelTable* kernels = find_kernels(isa);
+    if (kernels == nullptr)
+        throw nb::value_error(("this machine has no kernels for ISA '" + isa + "'").c_str());
+    return *kernels->sample;
+}
+
+// Working memory of each thread, and the threads where there are any to share.
+class Sampler {
+  public:
+    Sampler(int32_t vocab_size, const std::string& isa, Pool* pool)
+        : vocab_size_(vocab_size),
+          pool_(pool),
+          samplers_(pool == nullptr ? 1 : pool->num_threads(), RowSampler(kernels_named(isa))) {
+        if (vocab_size < 1 || vocab_size > kMaxVocab)
+            throw nb::value_error(("vocab_size is " + std::to_string(vocab_size) + ": it must be from 1 to " +
+                                   std::to_string(kMaxVocab))
+                                      .c_str());
+    }
+
+    nb::tuple sample(const LogitRows& logits, const nb::list& states) {
+        const size_t num_rows = states.size();
+        if (logits.shape(0) != num_rows || logits.shape(1) < static_cast<size_t>(vocab_size_) ||
+            (logits.stride(1) != 1 && logits.shape(1) > 1 && num_rows > 0))
+            throw nb::value_error(
+                "logits must have a row per state, each contiguous and as long as the vocabulary");
+        states_.resize(num_rows);
+        for (size_t row = 0; row < num_rows; ++row)
+            states_[row] = nb::cast<const SamplingState*>(states[row]);
+        choices_.resize(num_rows);
+        {
+            nb::gil_scoped_release released;
+            choose(logits.data(), logits.stride(0));
+        }
+        return to_python();
+    }
+
+  private:
+    void choose(const float* logits, int64_t stride) {
+        const int32_t num_rows = static_cast<int32_t>(states_.size());
+        const auto choose_row = [&](RowSampler& sampler, int32_t row) {
+            choices_[row] = sampler.sample(logits + row * stride, vocab_size_, *states_[row]);
+        };
+        if (pool_ == nullptr || num_rows == 1) {
+            const FloatState float_state(Denormals::kept);
+            for (int32_t row = 0; row < num_rows; ++row) choose_row(samplers_[0], row);
+            return;
+        }
+        pool_->run([&](Worker& worker) {
+            const FloatState float_state(Denormals::kept);
+            worker.for_each(num_rows, [&](int32_t row) { choose_row(samplers_[worker.index()], row); });
+        });
+    }
+
+    nb::tuple to_python() const {
+        nb::list token_ids, broken, reports;
+        for (size_t row = 0; row < choices_.size(); ++row) {
+            const RowChoice& choice = choices_[row];
+            token_ids.append(choice.token_id);
+            if (choice.broken) broken.append(nb::make_tuple(row, *choice.broken));
+            if (!choice.report) continue;
+            nb::list best;
+            for (const TokenLogprob& token : choice.report->best)
+                best.append(nb::make_tuple(token.token_id, token.logprob));
+            reports.append(nb::make_tuple(row, choice.report->logprob, best));
+        }
+        return nb::make_tuple(token_ids, broken, reports);
+    }
+
+    const int32_t vocab_size_;
+    Pool* const pool_;
+    std::vector<RowSampler> samplers_;
+    std::vector<const SamplingState*> states_;
+    std::vector<RowChoice> choices_;
+};
+
+}  // namespace
+
+void bind_sample(nb::module_& m) {
+    nb::class_<SamplingState>(m, "SamplingState")
+        .def(
+            "__init__",
+            [](SamplingState* self, const std::vector<int32_t>& prompt_token_ids, uint64_t seed,
+               uint32_t choice_index, double temperature, int32_t top_k, double top_p, double min_p,
+               double repetition_penalty, double presence_penalty, double frequency_penalty,
+               std::optional<int32_t> num_logprobs) {
+                const SamplingWishes wishes{
+                    temperature,       top_k,       top_p, min_p, repetition_penalty, presence_penalty,
+                    frequency_penalty, num_logprobs};
+                new (self) SamplingState(wishes, seed, choice_index, prompt_token_ids);
+            },
+            nb::arg("prompt_token_ids"), nb::kw_only(), nb::arg("seed"), nb::arg("choice_index"),
+            nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"),
+            nb::arg("repetition_penalty"), nb::arg("presence_penalty"), nb::arg("frequency_penalty"),
+            nb::arg("num_logprobs").none())
+        .def("append", &SamplingState::append, nb::arg("token_id"))
+        .def_rw("position", &SamplingState::position);
+    nb::class_<Sampler>(m, "Sampler")
+        .def(nb::init<int32_t, const std::string&, Pool*>(), nb::keep_alive<1, 4>(), nb::arg("vocab_size"),
+             nb::kw_only(), nb::arg("isa"), nb::arg("pool").none())
+        .def("sample", &Sampler::sample, nb::arg("logits").noconvert(), nb::arg("states"));
+    m.def("log_of", &log_of, nb::arg("x"));
+    m.def("gumbel", &gumbel, nb::arg("word"));
+}
+
+}  // namespace twostroke

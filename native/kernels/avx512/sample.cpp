@@ -1,0 +1,216 @@
+#include "kernels/sample.h"
+
+#include <cmath>
+
+#include "exp.h"
+
+namespace twostroke {
+namespace {
+
+// The portable exp_of in vectors, operation by operation: no FMA, so both give the same bits. x <= 0.
+inline __m512 plain_exp_of(__m512 x) {
+    const __m512 round = _mm512_set1_ps(12582912.0f);
+    const __m512 shifted = _mm512_add_ps(_mm512_mul_ps(x, _mm512_set1_ps(kLog2E)), round);
+    const __m512 n = _mm512_sub_ps(shifted, round);
+    const auto step = [](__m512 a, __m512 b, float c) {
+        return _mm512_add_ps(_mm512_set1_ps(c), _mm512_mul_ps(a, b));
+    };
+    __m512 r = _mm512_sub_ps(x, _mm512_mul_ps(n, _mm512_set1_ps(kLn2High)));
+    r = _mm512_sub_ps(r, _mm512_mul_ps(n, _mm512_set1_ps(kLn2Low)));
+    __m512 poly = step(r, _mm512_set1_ps(kExp6), kExp5);
+    poly = step(r, poly, kExp4);
+    poly = step(r, poly, kExp3);
+    poly = step(r, poly, kExp2);
+    const __m512 tail = _mm512_add_ps(r, _mm512_mul_ps(_mm512_mul_ps(r, r), poly));
+    const __m512i y = _mm512_castps_si512(_mm512_add_ps(_mm512_set1_ps(1.0f), tail));
+    const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+    const __mmask16 is_normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.3f), _CMP_GE_OQ);
+    return _mm512_castsi512_ps(_mm512_maskz_add_epi32(is_normal, y, power));
+}
+
+struct Scale {
+    explicit Scale(ScoreScale scale)
+        : max(_mm512_set1_ps(scale.max)), inverse(_mm512_set1_ps(scale.inverse_temperature)) {}
+    __m512 score(__m512 logits) const { return _mm512_mul_ps(_mm512_sub_ps(logits, max), inverse); }
+
+    __m512 max;
+    __m512 inverse;
+};
+
+// Logits of the lanes below n; the others are -inf, which weighs nothing.
+inline __m512 load(const float* x, int32_t n) {
+    return _mm512_mask_loadu_ps(_mm512_set1_ps(-HUGE_VALF), n > 0 ? first_lanes(n) : 0, x);
+}
+
+struct Units {
+    explicit Units(__m512 scores) {
+        const __m512 scaled = _mm512_mul_ps(plain_exp_of(scores), _mm512_set1_ps(kUnitsPerWeight));
+        low = _mm512_cvttps_epi64(_mm512_castps512_ps256(scaled));
+        high = _mm512_cvttps_epi64(_mm512_extractf32x8_ps(scaled, 1));
+    }
+
+    __m512i low;
+    __m512i high;
+};
+
+bool maxima(const LogitBlocks& row, float* block_max) {
+    __mmask16 is_nan = 0;
+    for (int32_t block = 0; block < row.count(); ++block) {
+        const float* x = row.blocks[block];
+        const int32_t n = row.size(block);
+        const __m512 a = load(x, n), b = load(x + 16, n - 16), c = load(x + 32, n - 32),
+                     d = load(x + 48, n - 48);
+        is_nan |= _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) | _mm512_cmp_ps_mask(c, d, _CMP_UNORD_Q);
+        block_max[block] = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d)));
+    }
+    return is_nan == 0;
+}
+
+int32_t collect(const LogitBlocks& row, const float* block_max, float floor, int32_t* ids) {
+    const __m512 low = _mm512_set1_ps(floor);
+    const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    int32_t count = 0;
+    for (int32_t block = 0; block < row.count(); ++block) {
+        if (block_max[block] < floor) continue;
+        const int32_t n = row.size(block);
+        for (int32_t i = 0; i < n; i += 16) {
+            const __mmask16 valid = first_lanes(n - i);
+            const __m512 x = _mm512_maskz_loadu_ps(valid, row.blocks[block] + i);
+            const __mmask16 found = _mm512_mask_cmp_ps_mask(valid, x, low, _CMP_GE_OQ);
+            const __m512i id = _mm512_add_epi32(lanes, _mm512_set1_epi32(block * kLogitBlock + i));
+            const int32_t num_found = __builtin_popcount(found);
+            // Compressed in a register and stored whole lanes at a time: a compressing store is slow on
+            // Zen 4.
+            _mm512_mask_storeu_epi32(ids + count, static_cast<__mmask16>((1u << num_found) - 1),
+                                     _mm512_maskz_compress_epi32(found, id));
+            count += num_found;
+        }
+    }
+    return count;
+}
+
+int64_t total_units(const LogitBlocks& row, const float* block_max, ScoreScale scale) {
+    const Scale wide(scale);
+    __m512i total = _mm512_setzero_si512();
+    for (int32_t block = 0; block < row.count(); ++block) {
+        if (scale.score(block_max[block]) < kWeightlessScore) continue;
+        const int32_t n = row.size(block);
+        for (int32_t i = 0; i < n; i += 16) {
+            const Units part(wide.score(load(row.blocks[block] + i, n - i)));
+            total = _mm512_add_epi64(total, _mm512_add_epi64(part.low, part.high));
+        }
+    }
+    return _mm512_reduce_add_epi64(total);
+}
+
+void units(const float* logits, int32_t n, ScoreScale scale, int64_t* units) {
+    const Scale wide(scale);
+    for (int32_t i = 0; i < n; i += 16) {
+        const Units part(wide.score(load(logits + i, n - i)));
+        const __mmask16 valid = first_lanes(n - i);
+        _mm512_mask_storeu_epi64(units + i, static_cast<__mmask8>(valid), part.low);
+        if (n - i > 8) _mm512_mask_storeu_epi64(units + i + 8, static_cast<__mmask8>(valid >> 8), part.high);
+    }
+}
+
+// Both halves of the products of sixteen words with one multiplier.
+struct Product {
+    Product(__m512i words, uint32_t multiplier) {
+        const __m512i factor = _mm512_set1_epi64(multiplier);
+        const __m512i even = _mm512_mul_epu32(words, factor);
+        const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(words, 32), factor);
+        high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xAAAA, odd);
+        low = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(odd, 32));
+    }
+
+    __m512i high;
+    __m512i low;
+};
+
+inline __m512i xor_of(__m512i a, __m512i b, __m512i c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
+
+// out[j] has word j of sixteen counters whose third word is `group`.
+void philox(const NoiseKey& key, __m512i group, __m512i* out) {
+    __m512i c0 = _mm512_set1_epi32(static_cast<int32_t>(key.choice_index));
+    __m512i c1 = _mm512_set1_epi32(static_cast<int32_t>(key.position));
+    __m512i c2 = group;
+    __m512i c3 = _mm512_set1_epi32(static_cast<int32_t>(key.purpose));
+    uint32_t key0 = static_cast<uint32_t>(key.seed);
+    uint32_t key1 = static_cast<uint32_t>(key.seed >> 32);
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+        const Product left(c0, kPhiloxMultiplier0);
+        const Product right(c2, kPhiloxMultiplier2);
+        c0 = xor_of(right.high, c1, _mm512_set1_epi32(static_cast<int32_t>(key0)));
+        c1 = right.low;
+        c2 = xor_of(left.high, c3, _mm512_set1_epi32(static_cast<int32_t>(key1)));
+        c3 = left.low;
+        key0 += kPhiloxWeyl0;
+        key1 += kPhiloxWeyl1;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+void words_of(const NoiseKey& key, const int32_t* ids, int32_t n, uint32_t* words) {
+    for (int32_t i = 0; i < n; i += 16) {
+        const __mmask16 valid = first_lanes(n - i);
+        const __m512i id = _mm512_maskz_loadu_epi32(valid, ids + i);
+        __m512i four[4];
+        philox(key, _mm512_srli_epi32(id, 2), four);
+        // The low four bits of an index choose a lane, the fifth one of two registers.
+        const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+        const __m512i in_pair =
+            _mm512_or_epi32(lanes, _mm512_slli_epi32(_mm512_and_epi32(id, _mm512_set1_epi32(1)), 4));
+        const __m512i first_pair = _mm512_permutex2var_epi32(four[0], in_pair, four[1]);
+        const __m512i second_pair = _mm512_permutex2var_epi32(four[2], in_pair, four[3]);
+        const __mmask16 is_second = _mm512_test_epi32_mask(id, _mm512_set1_epi32(2));
+        _mm512_mask_storeu_epi32(words + i, valid, _mm512_mask_mov_epi32(first_pair, is_second, second_pair));
+    }
+}
+
+// Words in the order of their ids: four by four turned within 128 bits, then 128 bits moved to their place.
+void store_by_id(const __m512i* four, uint32_t* words) {
+    const __m512i low01 = _mm512_unpacklo_epi32(four[0], four[1]);
+    const __m512i low23 = _mm512_unpacklo_epi32(four[2], four[3]);
+    const __m512i high01 = _mm512_unpackhi_epi32(four[0], four[1]);
+    const __m512i high23 = _mm512_unpackhi_epi32(four[2], four[3]);
+    // turned[j] has in its q-th quarter the four words of counter 4 * q + j
+    const __m512i turned[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
+                               _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
+    for (int32_t counter = 0; counter < 4; ++counter) {
+        uint32_t* out = words + 4 * counter;
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_castsi512_si128(turned[counter]));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16), _mm512_extracti32x4_epi32(turned[counter], 1));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 32), _mm512_extracti32x4_epi32(turned[counter], 2));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 48), _mm512_extracti32x4_epi32(turned[counter], 3));
+    }
+}
+
+uint64_t words_of_block(const NoiseKey& key, int32_t first_id, const float* block, int32_t n,
+                        ScoreScale scale, float bar, uint32_t* words) {
+    const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    __m512i four[4];
+    philox(key, _mm512_add_epi32(lanes, _mm512_set1_epi32(first_id / 4)), four);
+    store_by_id(four, words);
+    const Scale wide(scale);
+    uint64_t able = 0;
+    for (int32_t i = 0; i < n; i += 16) {
+        const __m512 score = wide.score(load(block + i, n - i));
+        const __m512i word = _mm512_loadu_si512(words + i);
+        const __mmask16 is_near = _mm512_cmp_ps_mask(score, _mm512_set1_ps(bar), _CMP_GE_OQ);
+        const __mmask16 is_tail =
+            _mm512_cmpge_epu32_mask(word, _mm512_set1_epi32(static_cast<int32_t>(kTailWord)));
+        able |= static_cast<uint64_t>((is_near | is_tail) & first_lanes(n - i)) << i;
+    }
+    return able;
+}
+
+constexpr SampleKernels kSample = {maxima, collect, total_units, units, words_of, words_of_block};
+
+}  // namespace
+
+void avx512_fill_sample(KernelTable& table) { table.sample = &kSample; }
+
+}  // namespace twostroke

@@ -1,0 +1,79 @@
+// What sampling does with every logit of a row. Plain multiplications and additions, no FMA, and sums of
+// whole numbers: the same bits on every ISA and in NumPy (sample/reference.py), whatever is computed beside
+// it.
+#pragma once
+
+#include <cstdint>
+
+#include "table.h"
+
+namespace twostroke {
+
+// Logits are looked at in blocks, so that a glance at the maximum of a block can spare its content.
+inline constexpr int32_t kLogitBlock = 64;
+
+// A row of logits as pointers to its blocks: those with penalised tokens are copies.
+struct LogitBlocks {
+    const float* const* blocks;
+    int32_t num_logits;
+
+    int32_t count() const { return (num_logits + kLogitBlock - 1) / kLogitBlock; }
+    int32_t size(int32_t block) const {
+        const int32_t left = num_logits - block * kLogitBlock;
+        return left < kLogitBlock ? left : kLogitBlock;
+    }
+    float at(int32_t id) const { return blocks[id / kLogitBlock][id % kLogitBlock]; }
+};
+
+// score = (logit - max) * inverse_temperature; weight = exp(score); units = weight in whole multiples of
+// 2^-40.
+struct ScoreScale {
+    float max;
+    float inverse_temperature;
+
+    float score(float logit) const { return (logit - max) * inverse_temperature; }
+};
+inline constexpr float kUnitsPerWeight = 0x1p40f;
+inline constexpr float kWeightlessScore = -28.0f;  // exp(-28) is less than one unit
+inline constexpr int32_t kMaxVocab = 1 << 22;      // 2^22 weights of 2^40 units fit in 63 bits
+
+// The words of Philox4x32-10 (Salmon et al., SC'11, section 3.3): sample/random.py draws the counter.
+struct NoiseKey {
+    uint64_t seed;
+    uint32_t choice_index;
+    uint32_t position;
+    uint32_t purpose;
+};
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53;
+inline constexpr uint32_t kPhiloxMultiplier2 = 0xCD9E8D57;
+inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9;
+inline constexpr uint32_t kPhiloxWeyl1 = 0xBB67AE85;
+
+// A word that begins with n ones has noise of at most (n + 1) * ln 2, see sample_noise.h; this one has nine.
+inline constexpr uint32_t kTailWord = 0xFF800000;
+inline constexpr float kNoiseBelowTail = 9 * 0.693147182f;
+
+struct SampleKernels {
+    // The maximum of each block. False when a logit is NaN; the maxima mean nothing then.
+    bool (*maxima)(const LogitBlocks& row, float* block_max);
+    // Ascending ids of the logits at or above `floor`; returns how many. Room for every id of the row.
+    int32_t (*collect)(const LogitBlocks& row, const float* block_max, float floor, int32_t* ids);
+    // The units of the whole row.
+    int64_t (*total_units)(const LogitBlocks& row, const float* block_max, ScoreScale scale);
+    // units[i] of logits[i]
+    void (*units)(const float* logits, int32_t n, ScoreScale scale, int64_t* units);
+    // words[i] of ids[i]
+    void (*words_of)(const NoiseKey& key, const int32_t* ids, int32_t n, uint32_t* words);
+    // The words of one block from `first_id`, and a bit for each of its `n` ids whose score is at least `bar`
+    // or whose word is at least kTailWord.
+    uint64_t (*words_of_block)(const NoiseKey& key, int32_t first_id, const float* block, int32_t n,
+                               ScoreScale scale, float bar, uint32_t* words);
+};
+
+void portable_fill_sample(KernelTable& table);
+#if TWOSTROKE_X86_64
+void avx512_fill_sample(KernelTable& table);
+#endif
+
+}  // namespace twostroke

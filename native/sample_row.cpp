@@ -1,0 +1,318 @@
+#include "sample_row.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "kernels/portable/exp.h"
+#include "sample_noise.h"
+
+namespace twostroke {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// How far below the best to look first, in logits for top-k and in scores for top-p: a few hundred tokens are
+// ranked in the time that tens of thousands take to be gathered.
+constexpr float kMargins[] = {4.0f, 8.0f, 16.0f, kInfinity};
+constexpr size_t kFew = 512;        // up to here ranking needs no buckets
+constexpr double kRounding = 1e-3;  // covers the rounding of a bound on scores
+
+// Logits as numbers that fall as the logit rises; the id breaks ties. Zero has one sign.
+uint64_t rank_of(float logit, int32_t id) {
+    const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);
+    const uint32_t falling = bits >> 31 != 0 ? bits : ~bits & 0x7FFFFFFF;
+    return static_cast<uint64_t>(falling) << 32 | static_cast<uint32_t>(id);
+}
+
+int32_t id_of(uint64_t rank) { return static_cast<int32_t>(rank & 0xFFFFFFFF); }
+
+float logit_of(uint64_t rank) {
+    const uint32_t falling = static_cast<uint32_t>(rank >> 32);
+    return std::bit_cast<float>(falling >> 31 != 0 ? falling : ~falling & 0x7FFFFFFF);
+}
+
+bool ranks_before(const RankedToken& a, const RankedToken& b) { return a.rank < b.rank; }
+
+// The fewest units that are at least `share` of `total`.
+int64_t units_of_share(double share, int64_t total) {
+    const double wanted = std::ceil(share * static_cast<double>(total));
+    return std::clamp<int64_t>(static_cast<int64_t>(wanted), 1, total);
+}
+
+// The largest score + noise so far, lowest id on ties.
+class Draw {
+  public:
+    // Noise costs two logarithms: only a word with a bound that reaches the best so far is given any.
+    void consider(int32_t id, float score, uint32_t word) {
+        if (score + gumbel_bound(word) < total_ - kRounding) return;
+        const double total = score + gumbel(word);
+        if (total > total_ || (total == total_ && id < id_)) {
+            total_ = total;
+            id_ = id;
+        }
+    }
+
+    int32_t id() const { return id_; }
+    double total() const { return total_; }
+
+  private:
+    int32_t id_ = 0;
+    double total_ = -std::numeric_limits<double>::infinity();
+};
+
+}  // namespace
+
+RowChoice RowSampler::sample(const float* logits, int32_t num_logits, const SamplingState& state) {
+    const SamplingWishes& wishes = state.wishes();
+    RowChoice choice;
+    view(logits, num_logits);
+    penalise(state);
+    const bool has_nan = !find_best();
+    if (has_nan || !std::isfinite(scale_.max)) {
+        choice.broken = has_nan ? std::numeric_limits<float>::quiet_NaN() : scale_.max;
+        return choice;
+    }
+    choice.token_id = best_id_;
+    if (wishes.temperature != 0) {
+        scale_.inverse_temperature = state.inverse_temperature();
+        choice.token_id = leave_survivors(wishes) ? draw_from_survivors(state.noise_key())
+                                                  : draw_from_all(state.noise_key());
+    }
+    if (wishes.num_logprobs) {
+        if (!state.seen().empty()) {
+            view(logits, num_logits);
+            find_best();
+        }
+        choice.report = report(choice.token_id, *wishes.num_logprobs);
+    }
+    return choice;
+}
+
+void RowSampler::view(const float* logits, int32_t num_logits) {
+    row_.num_logits = num_logits;
+    ids_.resize(num_logits);
+    blocks_.resize(row_.count());
+    block_max_.resize(row_.count());
+    for (int32_t block = 0; block < row_.count(); ++block)
+        blocks_[block] = logits + static_cast<size_t>(block) * kLogitBlock;
+    row_.blocks = blocks_.data();
+}
+
+// Penalties go into copies of the blocks they touch: the model's logits stay as they are.
+void RowSampler::penalise(const SamplingState& state) {
+    const auto& seen = state.seen();
+    copies_.resize(std::min(seen.size(), blocks_.size()) * kLogitBlock);
+    float* next = copies_.data();
+    const float* const begin = next;
+    for (const auto& token : seen) {
+        const int32_t block = token.id / kLogitBlock;
+        if (token.id >= row_.num_logits) continue;  // padding of the head, never chosen
+        const float* source = blocks_[block];
+        if (source < begin || source >= next) {
+            std::copy_n(source, row_.size(block), next);
+            blocks_[block] = next;
+            next += kLogitBlock;
+        }
+        float& logit = const_cast<float*>(blocks_[block])[token.id % kLogitBlock];
+        logit = state.penalised(logit, token.count);
+    }
+}
+
+// The lowest id of the largest logit. False when a logit is NaN.
+bool RowSampler::find_best() {
+    if (!kernels_.maxima(row_, block_max_.data())) return false;
+    const auto best = std::max_element(block_max_.begin(), block_max_.end());
+    scale_ = {*best, 1.0f};
+    const int32_t block = static_cast<int32_t>(best - block_max_.begin());
+    const float* const first = blocks_[block];
+    best_id_ =
+        block * kLogitBlock + static_cast<int32_t>(std::find(first, first + row_.size(block), *best) - first);
+    return true;
+}
+
+// False when no filter is on and every token survives.
+bool RowSampler::leave_survivors(const SamplingWishes& wishes) {
+    const bool has_top_k = 0 < wishes.top_k && wishes.top_k < row_.num_logits;
+    if (has_top_k) keep_top_k(wishes.top_k);
+    if (wishes.top_p < 1.0) {
+        if (has_top_k)
+            survivors_.resize(shortest_prefix(units_of_share(wishes.top_p, weigh())));
+        else
+            keep_top_p(wishes.top_p);
+    }
+    if (wishes.min_p > 0.0) {
+        if (!has_top_k && wishes.top_p == 1.0) gather(floor_of_min_p(wishes.min_p));
+        keep_min_p(wishes.min_p);
+    }
+    return has_top_k || wishes.top_p < 1.0 || wishes.min_p > 0.0;
+}
+
+void RowSampler::keep_top_k(int32_t k) {
+    gather(floor_of_best(k));
+    if (survivors_.size() > static_cast<size_t>(k)) {
+        std::nth_element(survivors_.begin(), survivors_.begin() + k, survivors_.end(), ranks_before);
+        survivors_.resize(k);
+    }
+}
+
+// A logit that at least k tokens reach, and few more where that can be had cheaply.
+float RowSampler::floor_of_best(int32_t k) {
+    if (k > row_.count()) {
+        for (const float margin : kMargins)
+            if (kernels_.collect(row_, block_max_.data(), scale_.max - margin, ids_.data()) >= k)
+                return scale_.max - margin;
+    }
+    // The k-th largest maximum of disjoint groups. Groups are put together while enough of them are left for
+    // most of the best to be alone in theirs.
+    maxima_.assign(block_max_.begin(), block_max_.end());
+    while (maxima_.size() >= 8 * static_cast<size_t>(k)) {
+        const size_t half = (maxima_.size() + 1) / 2;
+        for (size_t group = half; group < maxima_.size(); ++group)
+            maxima_[group - half] = std::max(maxima_[group - half], maxima_[group]);
+        maxima_.resize(half);
+    }
+    std::nth_element(maxima_.begin(), maxima_.begin() + (k - 1), maxima_.end(), std::greater<>());
+    return maxima_[k - 1];
+}
+
+void RowSampler::keep_top_p(double top_p) {
+    const int64_t wanted = units_of_share(top_p, kernels_.total_units(row_, block_max_.data(), scale_));
+    for (const float margin : kMargins) {
+        gather(floor_of_score(-margin));
+        if (weigh() >= wanted) break;
+    }
+    survivors_.resize(shortest_prefix(wanted));
+}
+
+void RowSampler::keep_min_p(double min_p) {
+    if (min_p >= 1.0) {
+        survivors_.assign(1, {rank_of(scale_.max, best_id_), 0});
+        return;
+    }
+    std::erase_if(survivors_, [&](const RankedToken& token) {
+        return exp_of(scale_.score(logit_of(token.rank))) < min_p;
+    });
+}
+
+// A logit that every token within reach of min-p has at least. What weighs less than a unit is beyond the
+// reach of any noise.
+float RowSampler::floor_of_min_p(double min_p) const {
+    const double reach = log_of(std::max(min_p, 0x1p-60)) - 0.01;
+    return floor_of_score(std::max<double>(kWeightlessScore, reach));
+}
+
+// A logit whose score is about `score`.
+float RowSampler::floor_of_score(double score) const {
+    return static_cast<float>(scale_.max + score / scale_.inverse_temperature);
+}
+
+// The tokens with logits at or above `floor` become the survivors.
+void RowSampler::gather(float floor) {
+    const int32_t count = kernels_.collect(row_, block_max_.data(), floor, ids_.data());
+    survivors_.resize(count);
+    for (int32_t i = 0; i < count; ++i) survivors_[i] = {rank_of(row_.at(ids_[i]), ids_[i]), 0};
+}
+
+// Fills in the units of the survivors and returns their sum.
+int64_t RowSampler::weigh() {
+    const size_t count = survivors_.size();
+    logits_.resize(count);
+    units_.resize(count);
+    for (size_t i = 0; i < count; ++i) logits_[i] = logit_of(survivors_[i].rank);
+    kernels_.units(logits_.data(), static_cast<int32_t>(count), scale_, units_.data());
+    int64_t total = 0;
+    for (size_t i = 0; i < count; ++i) total += survivors_[i].units = units_[i];
+    return total;
+}
+
+// How many survivors make the shortest prefix of the ranking with `wanted` units; puts them first. Units are
+// whole numbers: their sums have no order.
+size_t RowSampler::shortest_prefix(int64_t wanted) {
+    auto [begin, end] = survivors_.size() > kFew ? narrow_by_buckets(&wanted) : Range{0, survivors_.size()};
+    const auto first = survivors_.begin();
+    while (end - begin > 32) {
+        const size_t middle = begin + (end - begin) / 2;
+        std::nth_element(first + begin, first + middle, first + end, ranks_before);
+        int64_t before = 0;
+        for (size_t i = begin; i < middle; ++i) before += survivors_[i].units;
+        if (before >= wanted) {
+            end = middle;
+        } else {
+            wanted -= before;
+            begin = middle;
+        }
+    }
+    std::sort(first + begin, first + end, ranks_before);
+    while (begin < end && wanted > 0) wanted -= survivors_[begin++].units;
+    return begin;
+}
+
+// Puts the survivors of better buckets of scores first and those of the bucket where the prefix ends next;
+// returns where that bucket lies and takes what comes before it off `wanted`.
+RowSampler::Range RowSampler::narrow_by_buckets(int64_t* wanted) {
+    constexpr int32_t kBuckets = 1024;
+    const auto bucket_of = [&](const RankedToken& token) {
+        const float score = std::max(scale_.score(logit_of(token.rank)), kWeightlessScore);
+        return static_cast<int32_t>(score * ((kBuckets - 1) / kWeightlessScore));
+    };
+    int64_t units[kBuckets] = {};
+    for (const RankedToken& token : survivors_) units[bucket_of(token)] += token.units;
+    int32_t border = 0;
+    while (border < kBuckets - 1 && *wanted > units[border]) *wanted -= units[border++];
+    const auto first = std::partition(survivors_.begin(), survivors_.end(),
+                                      [&](const RankedToken& token) { return bucket_of(token) < border; });
+    const auto last = std::partition(first, survivors_.end(),
+                                     [&](const RankedToken& token) { return bucket_of(token) == border; });
+    return {static_cast<size_t>(first - survivors_.begin()), static_cast<size_t>(last - survivors_.begin())};
+}
+
+int32_t RowSampler::draw_from_survivors(const NoiseKey& key) {
+    words_.resize(survivors_.size());
+    for (size_t i = 0; i < survivors_.size(); ++i) ids_[i] = id_of(survivors_[i].rank);
+    kernels_.words_of(key, ids_.data(), static_cast<int32_t>(words_.size()), words_.data());
+    Draw draw;
+    for (size_t i = 0; i < survivors_.size(); ++i)
+        draw.consider(ids_[i], scale_.score(logit_of(survivors_[i].rank)), words_[i]);
+    return draw.id();
+}
+
+int32_t RowSampler::draw_from_all(const NoiseKey& key) {
+    Draw draw;
+    uint32_t words[kLogitBlock];
+    kernels_.words_of(key, &best_id_, 1, words);
+    draw.consider(best_id_, 0.0f, words[0]);
+    for (int32_t block = 0; block < row_.count(); ++block) {
+        if (scale_.score(block_max_[block]) + kLargestNoise < draw.total() - kRounding) continue;
+        const float bar = static_cast<float>(draw.total() - kNoiseBelowTail - kRounding);
+        uint64_t able = kernels_.words_of_block(key, block * kLogitBlock, blocks_[block], row_.size(block),
+                                                scale_, bar, words);
+        for (; able != 0; able &= able - 1) {
+            const int32_t place = std::countr_zero(able);
+            draw.consider(block * kLogitBlock + place, scale_.score(blocks_[block][place]), words[place]);
+        }
+    }
+    return draw.id();
+}
+
+// The model's own log-softmax: sample/logprobs.py. Impossible tokens are left out of the best.
+TokenReport RowSampler::report(int32_t token_id, int32_t num_best) {
+    scale_.inverse_temperature = 1.0f;
+    const int64_t units = kernels_.total_units(row_, block_max_.data(), scale_);
+    const double log_total = log_of(static_cast<double>(units) * 0x1p-40);
+    const auto logprob = [&](float logit) {
+        return static_cast<float>(static_cast<double>(logit) - static_cast<double>(scale_.max) - log_total);
+    };
+    TokenReport result{logprob(row_.at(token_id)), {}};
+    if (num_best == 0) return result;
+    keep_top_k(std::min(num_best, row_.num_logits));
+    std::sort(survivors_.begin(), survivors_.end(), ranks_before);
+    for (const RankedToken& token : survivors_) {
+        const float value = logprob(logit_of(token.rank));
+        if (std::isfinite(value)) result.best.push_back({id_of(token.rank), value});
+    }
+    return result;
+}
+
+}  // namespace twostroke

@@ -1,0 +1,145 @@
+"""Native draws equal the definition token for token, logprobs bit for bit, on every ISA of this machine."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+
+from tests.sample.sampling_builders import make_request
+from twostroke import _native
+from twostroke.core.step import SampledToken
+from twostroke.params import SamplingParams
+from twostroke.sample.random import NoiseKey, gumbel, words_of
+from twostroke.sample.reference import choose_token, report, scores_of, survivors
+from twostroke.sample.sampler import NO_TOKEN, Sampler, SamplingRow
+
+ISAS = _native.usable_isas()
+EVERY_ISA = pytest.mark.parametrize("isa", ISAS)
+SIZES = [1, 2, 15, 16, 17, 63, 64, 65, 127, 129, 1000, 4097]  # around lanes and blocks of the kernels
+SPREADS = [0.0, 1e-40, 1e-3, 1.0, 3.0, 30.0, 1e30]
+
+params_space: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "temperature": st.sampled_from([0.0, 1e-300, 1e-3, 0.8, 1.0, 2.0, 50.0, 1e300]),
+        "top_k": st.sampled_from([None, 0, 1, 2, 40, 64, 900, 10**12]),
+        "top_p": st.sampled_from([1.0, 1e-9, 0.5, 0.95, 0.999, 1 - 1e-9]),
+        "min_p": st.sampled_from([0.0, 1e-300, 1e-6, 0.05, 0.999, 1.0]),
+        "repetition_penalty": st.sampled_from([1.0, 1.1, 0.5, 1e300, 5e-324]),
+        "presence_penalty": st.sampled_from([0.0, 0.5, -2.0]),
+        "frequency_penalty": st.sampled_from([0.0, 0.25, -1.0]),
+        "logprobs": st.sampled_from([None, 0, 5, 20]),
+    }
+)
+
+
+@st.composite
+def logit_rows(draw: st.DrawFn) -> NDArray[np.float32]:
+    """Random rows with what is hard: ties, bans, infinities, NaN, denormals, a large offset."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    size = draw(st.sampled_from(SIZES))
+    logits = (rng.normal(0, 1, size) * draw(st.sampled_from(SPREADS))).astype(np.float32)
+    if draw(st.booleans()):
+        logits = np.round(logits, 1)
+    logits[rng.random(size) < draw(st.sampled_from([0.0, 0.0, 0.01, 0.5, 0.99]))] = -np.inf
+    logits += np.float32(draw(st.sampled_from([0.0, 0.0, 100.0, 1e5, -1e4])))
+    odd = draw(st.sampled_from([0.0] * 8 + [-0.0, math.nan, math.inf]))
+    logits[rng.integers(size)] = odd
+    return logits
+
+
+def draw_natively(
+    logits: NDArray[np.float32], prompt: list[int], output: list[int], *, key: NoiseKey, isa: str, **params: Any
+) -> SampledToken:
+    sampler = Sampler(len(logits), isa=isa)
+    state = sampler.start(make_request(prompt=prompt, seed=key.seed, **params), choice_index=key.choice_index)
+    for token_id in output:
+        state.append(token_id)
+    assert state.position == key.position
+    (token,) = sampler.sample(logits[np.newaxis], [SamplingRow(0, state)])
+    return token
+
+
+def hold_to_the_definition(
+    logits: NDArray[np.float32], prompt: list[int], output: list[int], *, key: NoiseKey, isa: str, **params: Any
+) -> None:
+    token = draw_natively(logits, prompt, output, key=key, isa=isa, **params)
+    expected = choose_token(logits, prompt, output, params=SamplingParams(**params), key=key)
+    assert token.token_id == (NO_TOKEN if expected is None else expected)
+    if expected is not None and params.get("logprobs") is not None:
+        assert (token.logprob, token.top_logprobs) == report(logits, expected, num_best=params["logprobs"])
+
+
+@EVERY_ISA
+@given(
+    logits=logit_rows(),
+    params=params_space,
+    seed=st.integers(0, 2**64 - 1),
+    choice_index=st.integers(0, 3),
+    data=st.data(),
+)
+@settings(max_examples=250)
+def test_every_row_under_all_parameters_gives_the_defined_token(
+    isa: str, logits: NDArray[np.float32], params: dict[str, Any], seed: int, choice_index: int, data: st.DataObject
+) -> None:
+    prompt = data.draw(st.lists(st.integers(0, len(logits) + 2), min_size=1, max_size=20))
+    output = data.draw(st.lists(st.integers(0, len(logits) - 1), max_size=20))
+    key = NoiseKey(seed, choice_index, len(prompt) + len(output))
+    hold_to_the_definition(logits, prompt, output, key=key, isa=isa, **params)
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"temperature": 1.0},
+        {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "repetition_penalty": 1.1},
+        {"temperature": 0.8, "top_k": 3000},
+        {"temperature": 0.8, "top_p": 0.95, "logprobs": 20},
+        {"temperature": 2.0, "top_p": 0.99, "min_p": 0.01},
+        {"temperature": 0.8, "min_p": 0.01},
+    ],
+)
+def test_a_vocabulary_of_real_size_gives_the_defined_tokens(isa: str, spread: float, params: dict[str, Any]) -> None:
+    """From all tokens alike, where everything survives, to a distribution with a peak."""
+    rng = np.random.default_rng(6)
+    for position in range(2, 6):
+        logits = np.round(rng.normal(0, spread, 49_152), 2).astype(np.float32)
+        hold_to_the_definition(logits, [7, 9], [11] * (position - 2), key=NoiseKey(3, 0, position), isa=isa, **params)
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    "wish", [{"top_p": 0.3}, {"top_p": 0.77}, {"top_p": 0.9}, {"top_k": 33}, {"top_k": 20, "top_p": 0.5}]
+)
+def test_the_border_of_the_kept_is_exact(isa: str, tied: bool, wish: dict[str, Any]) -> None:
+    """Under seeds that give the last token kept, or the first one not kept, more noise than any other token has."""
+    spread = 0.0 if tied else 1e-3
+    logits = (np.random.default_rng(8).normal(0, 1, 130) * spread).astype(np.float32)
+    params = {"temperature": 1.0, **wish}
+    ranking, _ = survivors(logits, params=SamplingParams(temperature=1.0))
+    kept, _ = survivors(logits, params=SamplingParams(**params))
+    for token_id in (ranking[len(kept) - 1], ranking[len(kept)]):
+        key = next(
+            key
+            for key in (NoiseKey(seed, 0, 1) for seed in range(10_000))
+            if int((scores_of(logits, temperature=1.0) + gumbel(words_of(key, len(logits)))).argmax()) == token_id
+        )
+        token = draw_natively(logits, [1], [], key=key, isa=isa, **params)
+        assert token.token_id == choose_token(logits, [1], [], params=SamplingParams(**params), key=key)
+        assert (token.token_id == token_id) == (token_id in kept)
+
+
+def test_scores_are_logits_less_their_maximum_over_the_temperature() -> None:
+    scores = scores_of(np.array([1.0, 3.0, -np.inf], dtype=np.float32), temperature=0.5)
+    assert scores.dtype == np.float32
+    assert scores.tolist() == [-4.0, 0.0, -np.inf]
+
+
+def test_equal_logits_rank_by_id() -> None:
+    ranking, _ = survivors(np.array([0, 3, 1, 3, 3, 1], dtype=np.float32), params=SamplingParams(temperature=1.0))
+    assert ranking.tolist() == [1, 3, 4, 2, 5, 0]

@@ -4,9 +4,12 @@ The library sees control tokens under names no text can spell, so whatever a use
 produce their ids. Built from a recipe by the GGUF and Hugging Face builders; called by Tokenizer.
 """
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 from tokenizers import AddedToken, Tokenizer as LibraryTokenizer
 from tokenizers.models import BPE, Model
 from tokenizers.normalizers import Normalizer
@@ -28,17 +31,31 @@ class BPERecipe:
 
     def build(self) -> Model:
         keys = self.keys
-        left, right = self.pairs[:, 0].tolist(), self.pairs[:, 1].tolist()
-        return BPE(
-            vocab=dict(
-                zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True)
-            ),  # of equal keys the lowest id wins
-            merges=list(zip(map(keys.__getitem__, left), map(keys.__getitem__, right), strict=True)),
-            unk_token=None if self.unk_id is None else keys[self.unk_id],
-            byte_fallback=self.byte_fallback,
-            fuse_unk=self.fuse_unk,
-            ignore_merges=self.ignore_merges,
-        )
+        vocab = dict(zip(keys, range(len(keys)), strict=True))
+        if len(vocab) < len(keys):  # of equal keys the lowest id wins
+            vocab = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+        pieces = np.array(keys, dtype=object)
+        with collector_paused():
+            return BPE(
+                vocab=vocab,
+                merges=list(zip(pieces[self.pairs[:, 0]], pieces[self.pairs[:, 1]], strict=True)),
+                unk_token=None if self.unk_id is None else keys[self.unk_id],
+                byte_fallback=self.byte_fallback,
+                fuse_unk=self.fuse_unk,
+                ignore_merges=self.ignore_merges,
+            )
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Hundreds of thousands of new tuples, none of them garbage: searching them for cycles takes long."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def hidden_key(token_id: int) -> str:

@@ -4,8 +4,9 @@ Two vocabularies exist in practice: "gpt2" (byte-level BPE with merge rules and 
 "llama" (SentencePiece BPE with scores and byte fallback). Called when a model is loaded; reads no file.
 """
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,9 @@ def _library_keys(vocabulary: Vocabulary) -> list[str]:
         keys[token_id] = hidden_key(token_id)
     for token_id in vocabulary.user_defined_ids:
         keys[token_id] = vocabulary.text_of(token_id)
-    return [key or hidden_key(token_id) for token_id, key in enumerate(keys)]
+    for token_id in _places(keys, ""):
+        keys[token_id] = hidden_key(token_id)
+    return keys
 
 
 def _added_tokens(vocabulary: Vocabulary) -> list[AddedToken]:
@@ -161,7 +164,7 @@ class _Fields:
             kinds = np.array(stored, dtype=np.int32)
         self._check_length("token_type", len(kinds))
         ends = end_literals()
-        control = {token_id for token_id, text in enumerate(self.tokens) if text in ends}
+        control = {token_id for text in ends.intersection(self.tokens) for token_id in _places(self.tokens, text)}
         control |= {token_id for token_id in map(self.token_id, ("bos", "eos", "eot", "eom")) if token_id is not None}
         kinds[sorted(control)] = TokenKind.CONTROL
         return kinds
@@ -223,6 +226,15 @@ class _Fields:
                 self._file,
                 f"key {_PREFIX + name!r} has {length} elements, {_PREFIX + 'tokens'!r} has {len(self.tokens)}",
             )
+
+
+def _places(tokens: Sequence[str], text: str) -> Iterator[int]:
+    """Every id of a text; `index` looks faster than any loop of ours, and texts asked for are few."""
+    place = -1
+    with contextlib.suppress(ValueError):
+        while True:
+            place = tokens.index(text, place + 1)
+            yield place
 
 
 def _lowest_ids(tokens: Sequence[str]) -> dict[str, int]:

@@ -16,8 +16,10 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // How far below the best to look first, in logits for top-k and in scores for top-p: a few hundred tokens are
 // ranked in the time that tens of thousands take to be gathered.
 constexpr float kMargins[] = {4.0f, 8.0f, 16.0f, kInfinity};
-constexpr size_t kFew = 512;        // up to here ranking needs no buckets
+constexpr size_t kMany = 2048;      // more are not listed: passes over the whole row are faster then
 constexpr double kRounding = 1e-3;  // covers the rounding of a bound on scores
+
+constexpr uint64_t kLastRank = std::numeric_limits<uint64_t>::max();
 
 // Logits as numbers that fall as the logit rises; the id breaks ties. Zero has one sign.
 uint64_t rank_of(float logit, int32_t id) {
@@ -77,8 +79,8 @@ RowChoice RowSampler::sample(const float* logits, int32_t num_logits, const Samp
     choice.token_id = best_id_;
     if (wishes.temperature != 0) {
         scale_.inverse_temperature = state.inverse_temperature();
-        choice.token_id = leave_survivors(wishes) ? draw_from_survivors(state.noise_key())
-                                                  : draw_from_all(state.noise_key());
+        choice.token_id = list_survivors(wishes) ? draw_from_survivors(state.noise_key())
+                                                 : draw_from_ranks(state.noise_key());
     }
     if (wishes.num_logprobs) {
         if (!state.seen().empty()) {
@@ -108,7 +110,7 @@ void RowSampler::penalise(const SamplingState& state) {
     const float* const begin = next;
     for (const auto& token : seen) {
         const int32_t block = token.id / kLogitBlock;
-        if (token.id >= row_.num_logits) continue;  // padding of the head, never chosen
+        if (token.id < 0 || token.id >= row_.num_logits) continue;  // padding of the head, never chosen
         const float* source = blocks_[block];
         if (source < begin || source >= next) {
             std::copy_n(source, row_.size(block), next);
@@ -132,21 +134,24 @@ bool RowSampler::find_best() {
     return true;
 }
 
-// False when no filter is on and every token survives.
-bool RowSampler::leave_survivors(const SamplingWishes& wishes) {
+// False when the survivors are not listed: they are then all tokens up to last_rank_.
+bool RowSampler::list_survivors(const SamplingWishes& wishes) {
     const bool has_top_k = 0 < wishes.top_k && wishes.top_k < row_.num_logits;
+    bool is_listed = has_top_k;
+    last_rank_ = kLastRank;
     if (has_top_k) keep_top_k(wishes.top_k);
     if (wishes.top_p < 1.0) {
         if (has_top_k)
             survivors_.resize(shortest_prefix(units_of_share(wishes.top_p, weigh())));
         else
-            keep_top_p(wishes.top_p);
+            is_listed = keep_top_p(wishes.top_p);
     }
     if (wishes.min_p > 0.0) {
-        if (!has_top_k && wishes.top_p == 1.0) gather(floor_of_min_p(wishes.min_p));
+        if (!is_listed) gather(floor_of_min_p(wishes.min_p));
         keep_min_p(wishes.min_p);
+        is_listed = true;
     }
-    return has_top_k || wishes.top_p < 1.0 || wishes.min_p > 0.0;
+    return is_listed;
 }
 
 void RowSampler::keep_top_k(int32_t k) {
@@ -161,7 +166,7 @@ void RowSampler::keep_top_k(int32_t k) {
 float RowSampler::floor_of_best(int32_t k) {
     if (k > row_.count()) {
         for (const float margin : kMargins)
-            if (kernels_.collect(row_, block_max_.data(), scale_.max - margin, ids_.data()) >= k)
+            if (kernels_.collect(row_, block_max_.data(), scale_.max - margin, kInfinity, ids_.data()) >= k)
                 return scale_.max - margin;
     }
     // The k-th largest maximum of disjoint groups. Groups are put together while enough of them are left for
@@ -177,13 +182,18 @@ float RowSampler::floor_of_best(int32_t k) {
     return maxima_[k - 1];
 }
 
-void RowSampler::keep_top_p(double top_p) {
+// False when the survivors are too many to list; last_rank_ is set then.
+bool RowSampler::keep_top_p(double top_p) {
     const int64_t wanted = units_of_share(top_p, kernels_.total_units(row_, block_max_.data(), scale_));
     for (const float margin : kMargins) {
         gather(floor_of_score(-margin));
-        if (weigh() >= wanted) break;
+        if (survivors_.size() > kMany) break;
+        if (weigh() < wanted) continue;
+        survivors_.resize(shortest_prefix(wanted));
+        return true;
     }
-    survivors_.resize(shortest_prefix(wanted));
+    find_border(wanted);
+    return false;
 }
 
 void RowSampler::keep_min_p(double min_p) {
@@ -192,7 +202,7 @@ void RowSampler::keep_min_p(double min_p) {
         return;
     }
     std::erase_if(survivors_, [&](const RankedToken& token) {
-        return exp_of(scale_.score(logit_of(token.rank))) < min_p;
+        return token.rank > last_rank_ || exp_of(scale_.score(logit_of(token.rank))) < min_p;
     });
 }
 
@@ -208,9 +218,9 @@ float RowSampler::floor_of_score(double score) const {
     return static_cast<float>(scale_.max + score / scale_.inverse_temperature);
 }
 
-// The tokens with logits at or above `floor` become the survivors.
-void RowSampler::gather(float floor) {
-    const int32_t count = kernels_.collect(row_, block_max_.data(), floor, ids_.data());
+// The tokens with logits from `floor` to `ceiling` become the survivors.
+void RowSampler::gather(float floor, float ceiling) {
+    const int32_t count = kernels_.collect(row_, block_max_.data(), floor, ceiling, ids_.data());
     survivors_.resize(count);
     for (int32_t i = 0; i < count; ++i) survivors_[i] = {rank_of(row_.at(ids_[i]), ids_[i]), 0};
 }
@@ -230,7 +240,8 @@ int64_t RowSampler::weigh() {
 // How many survivors make the shortest prefix of the ranking with `wanted` units; puts them first. Units are
 // whole numbers: their sums have no order.
 size_t RowSampler::shortest_prefix(int64_t wanted) {
-    auto [begin, end] = survivors_.size() > kFew ? narrow_by_buckets(&wanted) : Range{0, survivors_.size()};
+    size_t begin = 0;
+    size_t end = survivors_.size();
     const auto first = survivors_.begin();
     while (end - begin > 32) {
         const size_t middle = begin + (end - begin) / 2;
@@ -249,23 +260,33 @@ size_t RowSampler::shortest_prefix(int64_t wanted) {
     return begin;
 }
 
-// Puts the survivors of better buckets of scores first and those of the bucket where the prefix ends next;
-// returns where that bucket lies and takes what comes before it off `wanted`.
-RowSampler::Range RowSampler::narrow_by_buckets(int64_t* wanted) {
+// Sets last_rank_ to the end of the shortest prefix of the ranking with `wanted` units: units are counted in
+// buckets of scores, and only the bucket where the prefix ends is ranked.
+void RowSampler::find_border(int64_t wanted) {
     constexpr int32_t kBuckets = 1024;
-    const auto bucket_of = [&](const RankedToken& token) {
-        const float score = std::max(scale_.score(logit_of(token.rank)), kWeightlessScore);
-        return static_cast<int32_t>(score * ((kBuckets - 1) / kWeightlessScore));
+    constexpr float kPerScore = (kBuckets - 1) / kWeightlessScore;
+    const auto bucket_of = [&](float logit) {
+        return static_cast<int32_t>(std::max(scale_.score(logit), kWeightlessScore) * kPerScore);
     };
-    int64_t units[kBuckets] = {};
-    for (const RankedToken& token : survivors_) units[bucket_of(token)] += token.units;
+    int64_t units_in[kBuckets] = {};
+    int64_t units[kLogitBlock];
+    int32_t buckets[kLogitBlock];
+    for (int32_t block = 0; block < row_.count(); ++block) {
+        if (scale_.score(block_max_[block]) < kWeightlessScore) continue;
+        const int32_t size = row_.size(block);
+        kernels_.units(blocks_[block], size, scale_, units);
+        for (int32_t i = 0; i < size; ++i) buckets[i] = bucket_of(blocks_[block][i]);
+        for (int32_t i = 0; i < size; ++i) units_in[buckets[i]] += units[i];
+    }
     int32_t border = 0;
-    while (border < kBuckets - 1 && *wanted > units[border]) *wanted -= units[border++];
-    const auto first = std::partition(survivors_.begin(), survivors_.end(),
-                                      [&](const RankedToken& token) { return bucket_of(token) < border; });
-    const auto last = std::partition(first, survivors_.end(),
-                                     [&](const RankedToken& token) { return bucket_of(token) == border; });
-    return {static_cast<size_t>(first - survivors_.begin()), static_cast<size_t>(last - survivors_.begin())};
+    while (border < kBuckets - 1 && wanted > units_in[border]) wanted -= units_in[border++];
+    // A little more than the bucket, as the bounds are rounded; then the bucket itself.
+    const float floor = border < kBuckets - 1 ? floor_of_score((border + 1.1) / kPerScore) : -kInfinity;
+    gather(floor, floor_of_score((border - 0.1) / kPerScore));
+    std::erase_if(survivors_,
+                  [&](const RankedToken& token) { return bucket_of(logit_of(token.rank)) != border; });
+    weigh();
+    last_rank_ = survivors_[shortest_prefix(wanted) - 1].rank;
 }
 
 int32_t RowSampler::draw_from_survivors(const NoiseKey& key) {
@@ -278,7 +299,7 @@ int32_t RowSampler::draw_from_survivors(const NoiseKey& key) {
     return draw.id();
 }
 
-int32_t RowSampler::draw_from_all(const NoiseKey& key) {
+int32_t RowSampler::draw_from_ranks(const NoiseKey& key) {
     Draw draw;
     uint32_t words[kLogitBlock];
     kernels_.words_of(key, &best_id_, 1, words);
@@ -290,7 +311,9 @@ int32_t RowSampler::draw_from_all(const NoiseKey& key) {
                                                 scale_, bar, words);
         for (; able != 0; able &= able - 1) {
             const int32_t place = std::countr_zero(able);
-            draw.consider(block * kLogitBlock + place, scale_.score(blocks_[block][place]), words[place]);
+            const int32_t id = block * kLogitBlock + place;
+            const float logit = blocks_[block][place];
+            if (rank_of(logit, id) <= last_rank_) draw.consider(id, scale_.score(logit), words[place]);
         }
     }
     return draw.id();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -44,22 +45,18 @@ class RowSampler {
     void view(const float* logits, int32_t num_logits);
     void penalise(const SamplingState& state);
     bool find_best();
-    bool leave_survivors(const SamplingWishes& wishes);
+    bool list_survivors(const SamplingWishes& wishes);
     void keep_top_k(int32_t k);
-    void keep_top_p(double top_p);
+    bool keep_top_p(double top_p);
     void keep_min_p(double min_p);
-    void gather(float floor);
+    void gather(float floor, float ceiling = std::numeric_limits<float>::infinity());
     int64_t weigh();
     size_t shortest_prefix(int64_t wanted);
-    struct Range {
-        size_t begin;
-        size_t end;
-    };
-    Range narrow_by_buckets(int64_t* wanted);
+    void find_border(int64_t wanted);
     float floor_of_best(int32_t k);
     float floor_of_score(double score) const;
     float floor_of_min_p(double min_p) const;
-    int32_t draw_from_all(const NoiseKey& key);
+    int32_t draw_from_ranks(const NoiseKey& key);
     int32_t draw_from_survivors(const NoiseKey& key);
     TokenReport report(int32_t token_id, int32_t num_best);
 
@@ -71,6 +68,7 @@ class RowSampler {
     LogitBlocks row_{};
     ScoreScale scale_{};
     int32_t best_id_ = 0;
+    uint64_t last_rank_ = 0;  // of the tokens that may be drawn, where they are too many to list
     std::vector<int32_t> ids_;
     std::vector<float> logits_;
     std::vector<int64_t> units_;

@@ -57,8 +57,10 @@ inline constexpr float kNoiseBelowTail = 9 * 0.693147182f;
 struct SampleKernels {
     // The maximum of each block. False when a logit is NaN; the maxima mean nothing then.
     bool (*maxima)(const LogitBlocks& row, float* block_max);
-    // Ascending ids of the logits at or above `floor`; returns how many. Room for every id of the row.
-    int32_t (*collect)(const LogitBlocks& row, const float* block_max, float floor, int32_t* ids);
+    // Ascending ids of the logits from `floor` up to `ceiling`; returns how many. Room for every id of the
+    // row.
+    int32_t (*collect)(const LogitBlocks& row, const float* block_max, float floor, float ceiling,
+                       int32_t* ids);
     // The units of the whole row.
     int64_t (*total_units)(const LogitBlocks& row, const float* block_max, ScoreScale scale);
     // units[i] of logits[i]

@@ -12,6 +12,7 @@ from tests.sample.sampling_builders import make_request
 from twostroke import _native
 from twostroke.core.step import SampledToken
 from twostroke.params import SamplingParams
+from twostroke.sample.arithmetic import units_of
 from twostroke.sample.random import NoiseKey, gumbel, words_of
 from twostroke.sample.reference import choose_token, report, scores_of, survivors
 from twostroke.sample.sampler import NO_TOKEN, Sampler, SamplingRow
@@ -132,6 +133,26 @@ def test_the_border_of_the_kept_is_exact(isa: str, tied: bool, wish: dict[str, A
         token = draw_natively(logits, [1], [], key=key, isa=isa, **params)
         assert token.token_id == choose_token(logits, [1], [], params=SamplingParams(**params), key=key)
         assert (token.token_id == token_id) == (token_id in kept)
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 0.5])
+def test_the_border_of_top_p_is_exact_among_too_many_to_list(isa: str, spread: float) -> None:
+    """The token with the most noise is put on either side of the border."""
+    logits = (np.random.default_rng(9).normal(0, 1, 3_000) * spread).astype(np.float32)
+    ranking, scores = survivors(logits, params=SamplingParams(temperature=1.0))
+    units = units_of(scores)
+    mass = np.cumsum(units)
+    for seed in range(12):
+        key = NoiseKey(seed, 0, 1)
+        place = int((scores + gumbel(words_of(key, len(logits)))[ranking]).argmax())
+        for num_kept in (place, place + 1):
+            top_p = float((mass[num_kept - 1] - units[num_kept - 1] // 2) / mass[-1])
+            token = draw_natively(logits, [1], [], key=key, isa=isa, temperature=1.0, top_p=top_p)
+            params = SamplingParams(temperature=1.0, top_p=top_p)
+            assert len(survivors(logits, params=params)[0]) == num_kept
+            assert token.token_id == choose_token(logits, [1], [], params=params, key=key)
+            assert (token.token_id == ranking[place]) == (num_kept > place)
 
 
 def test_scores_are_logits_less_their_maximum_over_the_temperature() -> None:

@@ -39,6 +39,7 @@ struct Scale {
 
 // Logits of the lanes below n; the others are -inf, which weighs nothing.
 inline __m512 load(const float* x, int32_t n) {
+    if (n >= 16) return _mm512_loadu_ps(x);
     return _mm512_mask_loadu_ps(_mm512_set1_ps(-HUGE_VALF), n > 0 ? first_lanes(n) : 0, x);
 }
 
@@ -66,8 +67,9 @@ bool maxima(const LogitBlocks& row, float* block_max) {
     return is_nan == 0;
 }
 
-int32_t collect(const LogitBlocks& row, const float* block_max, float floor, int32_t* ids) {
+int32_t collect(const LogitBlocks& row, const float* block_max, float floor, float ceiling, int32_t* ids) {
     const __m512 low = _mm512_set1_ps(floor);
+    const __m512 high = _mm512_set1_ps(ceiling);
     const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     int32_t count = 0;
     for (int32_t block = 0; block < row.count(); ++block) {
@@ -76,7 +78,8 @@ int32_t collect(const LogitBlocks& row, const float* block_max, float floor, int
         for (int32_t i = 0; i < n; i += 16) {
             const __mmask16 valid = first_lanes(n - i);
             const __m512 x = _mm512_maskz_loadu_ps(valid, row.blocks[block] + i);
-            const __mmask16 found = _mm512_mask_cmp_ps_mask(valid, x, low, _CMP_GE_OQ);
+            const __mmask16 found = _mm512_mask_cmp_ps_mask(
+                _mm512_mask_cmp_ps_mask(valid, x, low, _CMP_GE_OQ), x, high, _CMP_LE_OQ);
             const __m512i id = _mm512_add_epi32(lanes, _mm512_set1_epi32(block * kLogitBlock + i));
             const int32_t num_found = __builtin_popcount(found);
             // Compressed in a register and stored whole lanes at a time: a compressing store is slow on

@@ -31,14 +31,14 @@ bool maxima(const LogitBlocks& row, float* block_max) {
     return num_nan == 0;
 }
 
-int32_t collect(const LogitBlocks& row, const float* block_max, float floor, int32_t* ids) {
+int32_t collect(const LogitBlocks& row, const float* block_max, float floor, float ceiling, int32_t* ids) {
     int32_t count = 0;
     for (int32_t block = 0; block < row.count(); ++block) {
         if (block_max[block] < floor) continue;
         const float* x = row.blocks[block];
         for (int32_t i = 0; i < row.size(block); ++i) {
             ids[count] = block * kLogitBlock + i;
-            count += x[i] >= floor;
+            count += x[i] >= floor && x[i] <= ceiling;
         }
     }
     return count;

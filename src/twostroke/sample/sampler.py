@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twostroke import _native
-from twostroke._native import SamplingState as SamplingState
+from twostroke._native import SamplingState
 from twostroke.core.request import Request
 from twostroke.core.step import SampledToken, TokenLogprob
+
+__all__ = ["NO_TOKEN", "Sampler", "SamplingRow", "SamplingState"]
 
 NO_TOKEN = -1  # token_id of a row that failed
 _ANY_TOP_K = 2**31 - 1  # larger than any vocabulary: off, like every larger one

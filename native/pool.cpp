@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <stdexcept>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "float_state.h"
@@ -65,7 +67,16 @@ Pool::Pool(int num_threads)
       lanes_(new Lane[num_threads > 0 ? num_threads : 1]),
       parking_(new Parking) {
     if (num_threads < 1) throw std::invalid_argument("a pool needs at least one thread");
-    for (int index = 1; index < num_threads; ++index) threads_.emplace_back([this, index] { serve(index); });
+    try {
+        threads_.reserve(num_threads - 1);
+        for (int index = 1; index < num_threads; ++index)
+            threads_.emplace_back([this, index] { serve(index); });
+    } catch (const std::system_error& error) {  // a thread that nobody joins ends the process
+        close();
+        throw std::runtime_error("this system starts " + std::to_string(threads_.size() + 1) + " of " +
+                                 std::to_string(num_threads) + " threads (" + error.what() +
+                                 "): ask for fewer");
+    }
 }
 
 Pool::~Pool() {
@@ -74,6 +85,10 @@ Pool::~Pool() {
         static_cast<void>(parking_.release());
         return;
     }
+    close();
+}
+
+void Pool::close() {
     {
         std::lock_guard lock(parking_->mutex);
         is_closing_.store(true);

@@ -83,6 +83,7 @@ class Pool {
         std::atomic<uint64_t> share{0};    // tag : 24 | begin : 20 | end : 20 of its unclaimed items
     };
 
+    void close();
     void run_job(Job job);
     void work(int index, uint64_t run);
     void serve(int index);

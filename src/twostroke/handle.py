@@ -3,6 +3,7 @@
 Made by LLM; the collector alone is called on the engine's thread.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
@@ -12,6 +13,7 @@ from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.report import Result
 from twostroke.errors import TwostrokeError
 
+FORKED = "the request runs in the parent process, its answer does not come here: ask after the fork"
 HAND_OVER = "hand over to another thread and return"
 
 
@@ -42,10 +44,12 @@ class EventStream(Iterator[Event]):
         self._handle = handle
         self._events = events
         self._has_ended = False
+        self._process_id = os.getpid()
 
     def __next__(self) -> Event:
         if self._has_ended:
             raise StopIteration
+        _refuse_child_of(self._process_id)
         event = self._events.get()
         self._has_ended = isinstance(event, FinishEvent)
         return event
@@ -73,6 +77,7 @@ class ResultCollector:
         self._tokens: list[TokenEvent] = []
         self._finish: FinishEvent | None = None
         self._done = threading.Event()
+        self._process_id = os.getpid()
         self._teller: threading.Thread | None = None  # the engine's thread, once it has called
 
     def __call__(self, event: Event) -> None:
@@ -91,10 +96,18 @@ class ResultCollector:
     def wait(self, timeout_s: float | None) -> Result:
         if self._teller is threading.current_thread() and not self._done.is_set():
             raise TwostrokeError(f"a listener cannot wait for its own request's result: {HAND_OVER}")
+        if not self._done.is_set():
+            _refuse_child_of(self._process_id)
         if not self._done.wait(timeout_s):
             raise TimeoutError(f"no answer within {timeout_s} s")
         assert self._finish is not None
         return result_of(self._tokens, self._finish)
+
+
+def _refuse_child_of(process_id: int) -> None:
+    """A forked child has no engine thread: it would wait for ever."""
+    if os.getpid() != process_id:
+        raise TwostrokeError(FORKED)
 
 
 def result_of(tokens: Sequence[TokenEvent], finish: FinishEvent) -> Result:

@@ -5,6 +5,7 @@ Turns wishes into requests on the caller's thread; the engine's thread does the 
 
 import itertools
 import secrets
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from twostroke.core.peaks import Peaks
 from twostroke.core.report import PhaseReport, Result
 from twostroke.core.request import Request
 from twostroke.core.snapshot import Snapshot
+from twostroke.engine.kv_store import available_memory_bytes
 from twostroke.engine.worker import Worker
 from twostroke.errors import CapacityError, PromptError, RequestError, TwostrokeError
 from twostroke.handle import EventStream, Handle, ResultCollector
@@ -78,6 +80,7 @@ class LLM:
         self.tokenizer = self._loaded.text.tokenizer
         self._request_numbers = itertools.count(1)
         self._worker = Worker(self._loaded.engine)
+        weakref.finalize(self, self._worker.end).atexit = False  # dropped without close: nobody can ask any more
 
     def __enter__(self) -> Self:
         return self
@@ -203,6 +206,12 @@ class LLM:
         """Logits after every token of a text, float32 [num_tokens, vocab]."""
         ids = self.tokenizer.encode_prompt(token_ids)
         self._check_context(len(ids), 0)
+        needed, free = 4 * len(ids) * self.program.vocab_size, available_memory_bytes()
+        if needed > free:
+            raise CapacityError(
+                f"logits of {len(ids)} tokens x {self.program.vocab_size} ids need {needed / 1e9:.2f} GB, "
+                f"{free / 1e9:.2f} GB are free: {free // (4 * self.program.vocab_size)} tokens fit"
+            )
         return self._worker.ask(lambda engine: engine.logits(ids))
 
     def report(self, result: Result, peaks: Peaks | None) -> PhaseReport:

@@ -125,3 +125,8 @@ def test_available_memory_is_the_smaller_of_kernel_and_cgroup(tmp_path: Path) ->
 def test_unknown_memory_asks_for_a_context(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="context"):
         available_memory_bytes(tmp_path / "none", tmp_path)
+
+
+@pytest.mark.parametrize("context", [1, 2, 15, 16])
+def test_a_context_below_one_block_is_served(context: int) -> None:
+    assert size(FULL, context=context).context == context

@@ -1,5 +1,6 @@
 """The one thread: commands between steps, errors that come back, an end that answers everyone."""
 
+import os
 import threading
 import time
 
@@ -162,4 +163,22 @@ def test_nobody_waits_for_a_thread_that_died(monkeypatch: pytest.MonkeyPatch) ->
         left.result(WAIT_S)
     with pytest.raises(TwostrokeError, match="closed"):
         worker.call(lambda engine: 2)
+    worker.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_forked_child_is_told_that_it_has_no_engine_and_can_close() -> None:
+    worker = Worker(Bench().engine)
+    assert worker.ask(lambda engine: engine.has_work) is False
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            worker.call(lambda engine: None)
+        except TwostrokeError as error:
+            code = 0 if "after the fork" in str(error) else 2
+        worker.close()
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert worker.ask(lambda engine: engine.has_work) is False
     worker.close()

@@ -1,6 +1,8 @@
 """Threads that meet: every item is done once per round, failures end a run and not the pool, sleepers wake."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -73,3 +75,23 @@ def test_a_forked_child_is_told_and_can_end() -> None:
 
 def test_more_threads_than_processors_still_finish() -> None:
     assert _native.Pool(12).count_shares(50, 10, -1) == [10] * 50
+
+
+def test_a_pool_that_gets_too_few_threads_says_so_and_leaves_none_behind() -> None:
+    code = """
+import resource
+from twostroke import _native
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))
+try:
+    _native.Pool(1000)
+except RuntimeError as error:
+    print(error)
+print(open("/proc/self/status").read().split("Threads:")[1].split()[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    said, num_threads = done.stdout.splitlines()
+    assert "of 1000 threads" in said
+    assert "ask for fewer" in said
+    assert num_threads == "1"

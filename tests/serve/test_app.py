@@ -26,6 +26,7 @@ from twostroke.errors import (
 from twostroke.params import SamplingParams
 from twostroke.serve.app import served_name
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.openai import read_wish
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -284,3 +285,17 @@ def test_absent_fields_have_the_defaults_of_the_model_and_given_ones_replace_the
         SamplingParams(temperature=0.5, top_k=7, max_tokens=2, stop=("x",)),
         SamplingParams(temperature=0, top_k=7, max_tokens=2, stop=("y",)),
     ]
+
+
+def test_a_hostile_body_is_judged_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def spying(*arguments: Any, **options: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return read_wish(*arguments, **options)
+
+    monkeypatch.setattr("twostroke.serve.app.read_wish", spying)
+    with client_of() as client:
+        assert client.post(CHAT, json=make_chat()).status_code == 200
+    assert threads
+    assert all(name.startswith("asyncio_") for name in threads)

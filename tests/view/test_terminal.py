@@ -151,6 +151,17 @@ def test_output_is_utf8_whatever_the_locale(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_replaced_stream_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    speak_utf8()
+    assert sys.stdout is out
+
+
+def test_a_stream_that_came_closed_swallows_what_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
     speak_utf8()
+    for stream in (sys.stdout, sys.stderr):
+        stream.write("漢é")
+        assert not stream.isatty()
+        stream.close()

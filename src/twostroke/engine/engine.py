@@ -222,7 +222,7 @@ class Engine:
         sequence_id = self._next_sequence_id
         self._next_sequence_id += 1
         self._cache.open(sequence_id)
-        parts = []
+        logits = np.empty((0, 0), np.float32)
         size = min(LOGITS_CHUNK, self._scheduler.config.max_step_tokens)
         try:
             for start in range(0, len(token_ids), size):
@@ -233,11 +233,14 @@ class Engine:
                         f"{len(token_ids)} tokens need {self._cache.blocks_for(end)} KV blocks, "
                         f"{self._scheduler.num_running} running requests leave {self._cache.num_available}: try later"
                     )
-                parts.append(self._reader.run(self._binder.bind_all(sequence_id, chunk, start_pos=start)).copy())
+                rows = self._reader.run(self._binder.bind_all(sequence_id, chunk, start_pos=start))
+                if start == 0:
+                    logits = np.empty((len(token_ids), rows.shape[1]), np.float32)
+                logits[start:end] = rows
                 self._cache.commit(sequence_id, token_ids, num_computed=end, publish=False)
         finally:
             self._cache.free(sequence_id)
-        return np.concatenate(parts)
+        return logits
 
     def snapshot(self) -> Snapshot:
         """Counts now."""

@@ -66,7 +66,7 @@ def plan_kv(
             f"a context of {wanted} tokens needs {_gb(bytes_for(wanted, 1))} of {precision} KV, "
             f"{_gb(budget)} is allowed ({MEMORY_SHARE:.0%} of {_gb(available_bytes)} available): {fits} tokens fit"
         )
-    if fits < block_size:
+    if fits < min(wanted, block_size):
         raise CapacityError(
             f"one block of {block_size} tokens needs {sum(sizes)} bytes of {precision} KV, {budget} bytes are allowed "
             f"({MEMORY_SHARE:.0%} of {available_bytes} available)"

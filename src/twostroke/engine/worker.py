@@ -1,6 +1,8 @@
 """The one thread that drives the engine, and the one lock of the project: an inbox of commands."""
 
+import atexit
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +17,8 @@ logger = logging.getLogger("twostroke")
 T = TypeVar("T")
 
 CLOSED = "the model is closed: load it again to ask more"
+FORKED = "the engine's thread stayed in the parent process: load the model after the fork"
+EXIT_WAIT_S = 10.0  # at the end of the program; a step takes far less, a listener that blocks may take for ever
 OWN_THREAD = (
     "this would wait for the engine on the engine's own thread, for ever: an on_event listener must hand over to "
     "another thread and return"
@@ -43,14 +47,18 @@ class Worker:
         self._inbox: deque[_Call[Any]] = deque()
         self._changed = threading.Condition()
         self._is_closing = False
+        self._process_id = os.getpid()
         self._thread = threading.Thread(target=self._loop, name="twostroke-engine", daemon=True)
         self._thread.start()
+        atexit.register(self._end_with_program)
 
     def call(self, command: Callable[[Engine], T]) -> "Future[T]":
         """Run `command` on the engine's thread between two steps; never waits.
 
-        Raises TwostrokeError once the worker is closed.
+        Raises TwostrokeError once the worker is closed, and in a forked child.
         """
+        if self._is_in_child():
+            raise TwostrokeError(FORKED)
         future: Future[T] = Future()
         with self._changed:
             if self._is_closing:
@@ -67,10 +75,24 @@ class Worker:
     def close(self) -> None:
         """Cancel what runs and end the thread. May be called twice and by several threads."""
         self._refuse_own_thread()
+        self.end()
+        self._thread.join()
+
+    def end(self) -> None:
+        """The same without waiting, for any thread."""
+        if self._is_in_child():  # whose copy of the lock may be held for ever
+            return
         with self._changed:
             self._is_closing = True
             self._changed.notify()
-        self._thread.join()
+
+    def _end_with_program(self) -> None:
+        """Python ends threads by force while it shuts down, which native code on them does not survive."""
+        self.end()
+        self._thread.join(EXIT_WAIT_S)
+
+    def _is_in_child(self) -> bool:
+        return os.getpid() != self._process_id
 
     def _refuse_own_thread(self) -> None:
         if threading.current_thread() is self._thread:
@@ -83,6 +105,7 @@ class Worker:
             self._engine.cancel_all()
         finally:  # also after a fault nobody foresaw: no caller may wait for a dead thread
             self._refuse_rest()
+            atexit.unregister(self._end_with_program)
 
     def _run_commands(self) -> bool:
         """Wait for something to do, run what was asked; False when it is time to end."""

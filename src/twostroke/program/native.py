@@ -58,7 +58,7 @@ class NativeReader:
             self._pool = _native.Pool(threads)
             self._store = _make_store(program, kv)
             self._bound = self._bind(tensors, groups, limits=(max_tokens, max_rows))
-        except (ValueError, MemoryError) as error:
+        except (ValueError, RuntimeError, MemoryError) as error:
             raise KernelError(f"the program cannot run here: {error}") from error
 
     def run(self, step: BoundStep) -> FloatArray:

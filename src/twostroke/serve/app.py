@@ -75,10 +75,7 @@ class Routes:
         except ClientDisconnect:
             return Response(status_code=CLIENT_LEFT)
         arrival_s = self._model.now()
-        fields = await asyncio.to_thread(parse_object, body)
-        wish = read_wish(
-            fields, is_chat=is_chat, models=self._names, limits=self._limits, defaults=self._model.default_params
-        )
+        wish = await asyncio.to_thread(self._wish, body, is_chat=is_chat)  # seconds, for a hostile body
         answers = Answers(max_pending=self._limits.max_pending_events)
         self._running.add(answers)
         try:
@@ -90,6 +87,11 @@ class Routes:
                 raise
             raise known from None
         return EventStream(wish, answers) if wish.is_stream else await self._whole(request, wish, answers)
+
+    def _wish(self, body: bytes, *, is_chat: bool) -> Wish:
+        defaults = self._model.default_params
+        fields = parse_object(body)
+        return read_wish(fields, is_chat=is_chat, models=self._names, limits=self._limits, defaults=defaults)
 
     async def _whole(self, request: Request, wish: Wish, answers: Answers) -> Response:
         texts = [""] * len(wish.prompts)

@@ -55,7 +55,11 @@ class Terminal:
 
 
 def speak_utf8() -> None:
-    """Make both output streams UTF-8 whatever the locale says."""
+    """Make both output streams UTF-8 whatever the locale says; one that came closed swallows what it is told."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the life of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)  # absent when a caller replaced the stream
         if reconfigure is not None:

@@ -35,7 +35,7 @@ class AttentionPlan {
     int32_t max_split_entries() const {
         return std::max(1, frame_.num_threads * kPairsPerThread / num_kv_heads_);
     }
-    int32_t max_chunks() const { return (frame_.limits.context_length + kChunk - 1) / kChunk + 1; }
+    int32_t max_chunks() const { return (frame_.limits.context_length - 1) / kChunk + 2; }
 
     // Reads the step in the frame. No allocation.
     void begin_step();

@@ -2,5 +2,552 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import twostroke
+from tests.builders_gguf import write_llama
+from tests.builders_llm import ANSWER, LOOP, config_of, open_llm, write_puppet
+from tests.cases.puppet import EOS, byte_token
+from twostroke.core.event import Event, FinishEvent, TokenEvent
+from twostroke.core.sequence import FinishReason
+from twostroke.errors import (
+    CapacityError,
+    ChatTemplateError,
+    ConfigError,
+    ParamsError,
+    PromptError,
+    RequestError,
+    TwostrokeError,
+)
+from twostroke.llm import LLM
+from twostroke.params import SamplingParams
+
+WAIT_S = 20.0
+ENDLESS = SamplingParams(max_tokens=900)
+HELLO = [{"role": "user", "content": "hello"}]
+ANSWER_IDS = (*(byte_token(byte) for byte in ANSWER.encode()), EOS)
+
+
+@pytest.fixture(scope="module")
+def puppet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_puppet(tmp_path_factory.mktemp("puppet") / "puppet.gguf")
+
+
+@pytest.fixture(scope="module")
+def llm(puppet: Path) -> Iterator[LLM]:
+    with open_llm(puppet) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def random_llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
+    with open_llm(write_llama(tmp_path_factory.mktemp("random") / "llama.gguf", tensor_type="Q8_0")) as one:
+        yield one
+
+
+def is_idle(llm: LLM) -> bool:
+    now = llm.snapshot()
+    return now.num_running == now.num_waiting == now.blocks_held == 0
+
+
+def wait_idle(llm: LLM) -> None:
+    """Every snapshot waits for a step, so this ends as soon as the engine does."""
+    for _ in range(10_000):
+        if is_idle(llm):
+            return
+    raise AssertionError("still busy")
+
+
+# Prompts
+
+
+@pytest.mark.parametrize(
+    ("prompts", "count"),
+    [
+        ("why?", 1),
+        ([byte_token(ord("?"))], 1),
+        (["why?"], 1),
+        (["why?", "how?", "?"], 3),
+        ([[byte_token(ord("?"))], [4, byte_token(ord("?"))]], 2),
+        (["why?", [byte_token(ord("?"))]], 2),
+        (("why?", "how?"), 2),
+    ],
+)
+def test_generate_takes_one_prompt_or_several_of_either_kind(llm: LLM, prompts: Any, count: int) -> None:
+    results = llm.generate(prompts)
+    assert [result.text for result in results] == [ANSWER] * count
+    assert {result.token_ids for result in results} == {ANSWER_IDS}
+    assert {result.finish_reason for result in results} == {FinishReason.STOP}
+
+
+def test_results_come_in_the_order_of_the_prompts(llm: LLM) -> None:
+    texts = ["Th", "?", "sk", "T"]
+    results = llm.generate(texts)
+    assert [result.text.strip() for result in results] == ["e sky", ANSWER, "y", "he sky"]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "words"),
+    [
+        ("", None),
+        ([], "the prompt is empty"),
+        ([[]], "the prompt is empty"),
+        (7, "the prompt is a int"),
+        (None, "the prompt is a NoneType"),
+        ([1.5], "the prompt is a float"),
+        ([True], "whole numbers only"),
+        ([5, -1], r"prompt\[1\] is -1"),
+        ([512], r"prompt\[0\] is 512: the vocabulary has ids 0 to 511"),
+        ([{"role": "user"}], "the prompt is a dict"),
+    ],
+)
+def test_prompts_that_are_none_are_refused(llm: LLM, prompts: Any, words: str | None) -> None:
+    if words is None:  # a BOS alone is something to continue from
+        assert llm.generate(prompts)[0].usage.prompt_tokens == 1
+        return
+    with pytest.raises(PromptError, match=words):
+        llm.generate(prompts)
+
+
+def test_a_bad_prompt_among_good_ones_leaves_nothing_running(llm: LLM) -> None:
+    with pytest.raises(PromptError):
+        llm.generate([[byte_token(ord("x"))], [512]], ENDLESS)
+    wait_idle(llm)
+
+
+@pytest.mark.parametrize("messages", ["hello", [], None, ["hello"], {"role": "user"}])
+def test_chat_takes_messages_alone(llm: LLM, messages: Any) -> None:
+    with pytest.raises(PromptError, match="messages must be a list") as caught:
+        llm.chat(messages)
+    assert caught.value.field == "messages"
+
+
+def test_chat_answers_through_the_template(llm: LLM) -> None:
+    result = llm.chat(HELLO)
+    assert result.text == ANSWER
+    assert result.usage.prompt_tokens == len(llm.tokenizer.encode("u:hello?"))
+
+
+def test_a_model_without_a_template_says_raw(tmp_path: Path) -> None:
+    with (
+        open_llm(write_puppet(tmp_path / "puppet.gguf", template=None)) as llm,
+        pytest.raises(ChatTemplateError, match=r"LLM\.generate"),
+    ):
+        llm.chat(HELLO)
+
+
+# Limits
+
+
+def test_a_context_too_small_shows_the_arithmetic_and_what_fits(llm: LLM) -> None:
+    ids = [4] * 1000
+    with pytest.raises(
+        CapacityError, match=r"1000 prompt tokens \+ max_tokens of 25 = 1025, the context is 1024: "
+    ) as e:
+        llm.generate(ids, SamplingParams(max_tokens=25))
+    assert str(e.value).endswith("max_tokens of at most 24 fits")
+    assert llm.generate(ids, SamplingParams(max_tokens=24))[0].usage.completion_tokens <= 24
+    with pytest.raises(CapacityError, match="shorten the prompt by 1 tokens or more"):
+        llm.generate([4] * 1024, SamplingParams(max_tokens=1))
+    with pytest.raises(CapacityError, match="1025"):
+        llm.logits([4] * 1025)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"context": 0}, "context is 0"),
+        ({"context": 1025}, "made for 1 to 1024"),
+        ({"kv": "int4"}, "kv is 'int4': it must be one of f32, f16, bf16"),
+        ({"threads": 0}, "threads is 0"),
+        ({"threads": True}, "threads is True"),
+        ({"threads": "2"}, "threads is '2'"),
+        ({"threads": 1.5}, "threads is 1.5"),
+        ({"context": 100.5}, "context is 100.5"),
+        ({"context": "9"}, "context is '9'"),
+        ({"context": True}, "context is True"),
+    ],
+)
+def test_options_out_of_range_name_the_limit(puppet: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        LLM(puppet, config=config_of(puppet.parent), **options)
+
+
+def test_facts_are_those_asked_for(puppet: Path) -> None:
+    with LLM(puppet, config=config_of(puppet.parent), context=100, kv="f16", threads=2) as llm:
+        assert (llm.context, llm.kv_precision, llm.threads) == (100, "f16", 2)
+        assert llm.path == puppet
+        assert llm.model_name == str(puppet)
+        assert llm.kv_bytes > 0
+        assert llm.weight_bytes > 512 * 512 * 4
+
+
+# Streams and handles
+
+
+def test_a_stream_brings_tokens_and_then_the_end(llm: LLM) -> None:
+    events = list(llm.stream("why?"))
+    assert all(isinstance(event, TokenEvent) for event in events[:-1])
+    assert isinstance(events[-1], FinishEvent)
+    assert [event.token_id for event in events if isinstance(event, TokenEvent)] == list(ANSWER_IDS)
+    assert "".join(event.text for event in events) == ANSWER
+
+
+@pytest.mark.parametrize("num_read", [0, 1, 5])
+def test_a_stream_that_is_dropped_cancels_its_request(llm: LLM, num_read: int) -> None:
+    stream = llm.stream(LOOP, ENDLESS)
+    for _ in range(num_read):
+        next(stream)
+    del stream
+    wait_idle(llm)
+
+
+def test_a_stream_that_is_closed_tells_the_end(llm: LLM) -> None:
+    with llm.stream(LOOP, ENDLESS) as stream:
+        next(stream)
+    stream.close()
+    *_, finish = stream
+    assert isinstance(finish, FinishEvent)
+    assert finish.reason is FinishReason.CANCELLED
+    assert list(stream) == []
+    wait_idle(llm)
+
+
+def test_a_handle_cancels(llm: LLM) -> None:
+    handle = llm.submit(LOOP, ENDLESS)
+    handle.cancel()
+    result = handle.result(WAIT_S)
+    assert result.finish_reason is FinishReason.CANCELLED
+    assert result.error is None
+    assert set(result.text) <= set(LOOP)
+    handle.cancel()
+    assert handle.result() == result
+
+
+def test_a_result_that_is_late_is_a_timeout_and_can_be_asked_again(llm: LLM) -> None:
+    handle = llm.submit(LOOP, ENDLESS)
+    with pytest.raises(TimeoutError, match="within 0"):
+        handle.result(0.0)
+    assert handle.result(WAIT_S).finish_reason is FinishReason.LENGTH
+
+
+def test_an_arrival_before_the_call_is_parse_time(llm: LLM) -> None:
+    result = llm.submit("why?", arrival_s=llm.now() - 1.0).result(WAIT_S)
+    assert result.ledger.parts["parse"] == pytest.approx(1.0, abs=0.05)  # type: ignore[index]
+    assert result.timing.e2e_s > 1.0
+    assert result.ledger.total_s == pytest.approx(result.timing.e2e_s, abs=1e-6)
+
+
+# Listeners, on the engine's own thread
+
+
+def test_a_listener_may_cancel(llm: LLM) -> None:
+    handles: list[Any] = []
+    known = threading.Event()
+
+    def listener(event: Event) -> None:
+        if known.wait(WAIT_S) and isinstance(event, TokenEvent):
+            handles[0].cancel()
+
+    handles.append(llm.submit(LOOP, ENDLESS, on_event=listener))
+    known.set()
+    assert handles[0].result(WAIT_S).finish_reason is FinishReason.CANCELLED
+
+
+@pytest.mark.parametrize("act", ["submit", "close", "snapshot", "logits", "result"])
+def test_a_listener_that_would_wait_for_itself_is_told_so(puppet: Path, act: str) -> None:
+    with open_llm(puppet) as llm:
+        handles: list[Any] = []
+        known = threading.Event()
+
+        def listener(event: Event) -> None:
+            if not known.wait(WAIT_S) or isinstance(event, FinishEvent):
+                return
+            acts = {
+                "submit": lambda: llm.submit("why?"),
+                "close": llm.close,
+                "snapshot": llm.snapshot,
+                "logits": lambda: llm.logits([1]),
+                "result": handles[0].result,
+            }
+            acts[act]()
+
+        handles.append(llm.submit("why?", on_event=listener))
+        known.set()
+        result = handles[0].result(WAIT_S)
+        assert result.finish_reason is FinishReason.ERROR
+        assert "hand over to another thread" in str(result.error)
+        assert llm.generate("why?")[0].text == ANSWER
+
+
+@pytest.mark.parametrize("error", [ValueError("deaf"), SystemExit(3)])
+def test_a_listener_that_raises_ends_its_request_with_an_error_and_hears_the_end(
+    llm: LLM, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[Event] = []
+
+    def deaf(event: Event) -> None:
+        heard.append(event)
+        raise error
+
+    handle = llm.submit(LOOP, ENDLESS, on_event=deaf)
+    assert llm.generate("why?")[0].text == ANSWER
+    result = handle.result(WAIT_S)
+    assert result.finish_reason is FinishReason.ERROR
+    assert repr(error) in str(result.error)
+    assert [type(event) for event in heard] == [TokenEvent, FinishEvent]
+    assert repr(error) in caplog.text or type(error).__name__ in caplog.text
+
+
+# Threads
+
+
+def test_eight_threads_submit_at_once(llm: LLM) -> None:
+    texts: dict[int, list[str]] = {}
+
+    def ask(number: int) -> None:
+        texts[number] = [llm.submit("?" * (number + 1)).result(WAIT_S).text for _ in range(5)]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert texts == {number: [ANSWER] * 5 for number in range(8)}
+    assert is_idle(llm)
+
+
+def test_request_ids_are_never_given_twice(llm: LLM) -> None:
+    ids: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: ids.extend(llm.submit("?").request_id for _ in range(10))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert len(set(ids)) == 80
+    wait_idle(llm)
+
+
+def test_two_models_at_once_answer_like_one(puppet: Path, random_llm: LLM) -> None:
+    alone = random_llm.generate([5, 6, 7], SamplingParams(max_tokens=20, ignore_eos=True))[0].token_ids
+    with open_llm(puppet) as other:
+        handles = [other.submit(LOOP, ENDLESS) for _ in range(2)]
+        beside = random_llm.generate([5, 6, 7], SamplingParams(max_tokens=20, ignore_eos=True))[0].token_ids
+        assert beside == alone
+        assert {handle.result(WAIT_S).finish_reason for handle in handles} == {FinishReason.LENGTH}
+
+
+# The end
+
+
+def test_closing_cancels_what_runs_and_refuses_what_comes(puppet: Path) -> None:
+    llm = open_llm(puppet)
+    running, stream = llm.submit(LOOP, ENDLESS), llm.stream(LOOP, ENDLESS)
+    first = next(stream)
+    llm.close()
+    llm.close()
+    assert isinstance(first, TokenEvent)
+    assert running.result(WAIT_S).finish_reason is FinishReason.CANCELLED
+    *_, finish = stream
+    assert isinstance(finish, FinishEvent)
+    assert finish.reason is FinishReason.CANCELLED
+    running.cancel()
+    stream.close()
+    for act in (lambda: llm.generate("why?"), lambda: llm.chat(HELLO), lambda: llm.logits([1]), llm.snapshot):
+        with pytest.raises(TwostrokeError, match="closed"):
+            act()
+
+
+@pytest.mark.parametrize("keep", ["", "llm.me = llm", "stream = llm.stream(LOOP, params); next(stream)"])
+def test_a_program_that_ends_in_the_middle_of_answers_ends_in_peace(puppet: Path, keep: str) -> None:
+    code = f"""
+import sys, time
+from pathlib import Path
+from tests.builders_llm import LOOP, open_llm
+from twostroke.params import SamplingParams
+llm, params = open_llm(Path(sys.argv[1]), threads=2), SamplingParams(max_tokens=1000)
+handles = [llm.submit(LOOP, params) for _ in range(4)]
+{keep}
+"""
+    paths = [str(Path(__file__).parent.parent), str(Path(twostroke.__file__).parent.parent)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(puppet)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_model_dropped_without_close_is_freed(puppet: Path) -> None:
+    llm = open_llm(puppet)
+    llm.submit(LOOP, ENDLESS)
+    reader = weakref.ref(llm._loaded.reader)
+    before = threading.active_count()
+    del llm
+    for _ in range(1000):
+        gc.collect()
+        if reader() is None and threading.active_count() < before:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the model is still in memory")
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_forked_child_waits_for_no_answer_of_its_parent(puppet: Path) -> None:
+    with open_llm(puppet) as llm:
+        running, stream = llm.submit(LOOP, ENDLESS), llm.stream(LOOP, ENDLESS)
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for act in (running.result, lambda: next(stream), lambda: llm.generate(LOOP)):
+                try:
+                    act()
+                except TwostrokeError as error:
+                    refused += "fork" in str(error)
+            running.cancel()
+            llm.close()
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        assert running.result(WAIT_S).finish_reason is FinishReason.LENGTH
+        stream.close()
+
+
+def test_closing_while_others_submit_leaves_nobody_waiting(puppet: Path) -> None:
+    llm = open_llm(puppet)
+    outcomes: list[object] = []
+    started = threading.Barrier(9)
+
+    def ask() -> None:
+        started.wait(WAIT_S)
+        try:
+            while True:
+                outcomes.append(llm.submit(LOOP, ENDLESS).result(WAIT_S).finish_reason)
+        except TwostrokeError as error:
+            outcomes.append(type(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    started.wait(WAIT_S)
+    closers = [threading.Thread(target=llm.close) for _ in range(2)]
+    for thread in closers:
+        thread.start()
+    for thread in [*closers, *threads]:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+    assert outcomes.count(TwostrokeError) == 8
+    assert set(outcomes) <= {TwostrokeError, FinishReason.CANCELLED, FinishReason.LENGTH}
+
+
+def test_a_failed_request_raises_from_generate(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = llm._loaded.reader
+
+    def broken(step: object) -> object:
+        monkeypatch.undo()
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(reader, "run", broken)
+    with pytest.raises(RequestError, match="the engine failed: ZeroDivisionError"):
+        llm.generate("why?")
+    assert llm.generate("why?")[0].text == ANSWER
+
+
+def ask_for_ever(llm: LLM) -> None:
+    while True:
+        llm.generate([LOOP, LOOP], ENDLESS)
+
+
+def test_ctrl_c_while_waiting_leaves_nothing_running(llm: LLM) -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    in_time = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
+    in_time.start()
+    with pytest.raises(KeyboardInterrupt):
+        ask_for_ever(llm)
+    wait_idle(llm)
+
+
+# Scores
+
+
+def test_logits_are_those_the_greedy_choice_is_made_from(random_llm: LLM) -> None:
+    prompt = [1, 5, 9, 70, 200]
+    answer = random_llm.generate(prompt, SamplingParams(max_tokens=100, ignore_eos=True))[0].token_ids
+    scores = random_llm.logits([*prompt, *answer])
+    assert scores.dtype == np.float32
+    assert scores.shape == (105, random_llm.program.vocab_size)
+    assert scores.argmax(axis=1)[len(prompt) - 1 : -1].tolist() == list(answer)
+
+
+@pytest.mark.parametrize("params", [3, {}, "greedy"])
+def test_params_of_another_type_are_refused(llm: LLM, params: Any) -> None:
+    with pytest.raises(ParamsError, match="it must be SamplingParams or None"):
+        llm.generate(LOOP, params)
+
+
+@pytest.mark.parametrize("field", ["temperature", "repetition_penalty", "top_p"])
+def test_a_whole_number_beyond_every_float_is_out_of_range(field: str) -> None:
+    wish: dict[str, Any] = {field: 10**400}
+    with pytest.raises(ParamsError, match=field):
+        SamplingParams(**wish)
+
+
+def test_logits_beyond_the_free_memory_are_refused_with_the_arithmetic(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twostroke.llm.available_memory_bytes", lambda: 4 * 512 * 99)
+    assert llm.logits([5] * 99).shape == (99, 512)
+    with pytest.raises(CapacityError, match=r"100 tokens x 512 ids need 0\.00 GB.*99 tokens fit"):
+        llm.logits([5] * 100)
+
+
+def test_scores_of_a_text_are_the_same_beside_others(random_llm: LLM) -> None:
+    ids = [1, *range(5, 200)]
+    alone = random_llm.logits(ids)
+    handle = random_llm.submit([3, 4], SamplingParams(max_tokens=200, ignore_eos=True))
+    beside = random_llm.logits(ids)
+    handle.cancel()
+    assert (alone == beside).all()
+    assert (random_llm.logits(ids[:50]) == alone[:50]).all()
+
+
+@pytest.mark.parametrize("ids", [[], "", [512], [1.0], None])
+def test_logits_of_what_is_no_text_are_refused(llm: LLM, ids: Any) -> None:
+    if ids == "":
+        assert llm.logits(ids).shape == (1, 512)
+        return
+    with pytest.raises(PromptError):
+        llm.logits(ids)
+
+
+def test_seeds_repeat_and_an_unseeded_request_tells_its_seed(random_llm: LLM) -> None:
+    def sample(seed: int | None) -> Any:
+        return random_llm.generate([5], SamplingParams(temperature=1.0, seed=seed, max_tokens=20, ignore_eos=True))[0]
+
+    unseeded = sample(None)
+    assert sample(unseeded.seed).token_ids == unseeded.token_ids
+    assert sample(1).token_ids != sample(2).token_ids
+
+
+def test_the_report_counts_both_phases(llm: LLM) -> None:
+    result = llm.generate("why is it so?")[0]
+    report = llm.report(result, None)
+    assert report.prefill.tokens == result.usage.prompt_tokens - result.usage.cached_tokens
+    assert report.decode.tokens == result.usage.completion_tokens - 1
+    assert report.prefill.bound_by is None

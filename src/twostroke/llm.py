@@ -26,7 +26,7 @@ from twostroke.core.request import Request
 from twostroke.core.snapshot import Snapshot
 from twostroke.engine.kv_store import available_memory_bytes
 from twostroke.engine.worker import Worker
-from twostroke.errors import CapacityError, PromptError, RequestError, TwostrokeError
+from twostroke.errors import CapacityError, ParamsError, PromptError, RequestError, TwostrokeError
 from twostroke.handle import EventStream, Handle, ResultCollector
 from twostroke.load import load_model
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
@@ -182,7 +182,9 @@ class LLM:
         spent: dict[Part, float] = {}
         if entered_s > arrival_s:
             spent[Part.PARSE] = entered_s - arrival_s
-        params = params or self.default_params
+        params = self.default_params if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise ParamsError(f"params is a {type(params).__name__}: it must be SamplingParams or None", field="params")
         token_ids = self._prompt_ids(prompt, spent)
         self._check_context(len(token_ids), params.max_tokens)
         request = Request(

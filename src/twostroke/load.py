@@ -234,6 +234,6 @@ def _threads(threads: int | None, config: Config) -> int:
         threads = config.threads
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if isinstance(threads, bool) or not 1 <= threads <= 1024:
+    if type(threads) is not int or not 1 <= threads <= 1024:
         raise ConfigError(f"threads is {threads!r}: it must be a whole number from 1 to 1024")
     return threads

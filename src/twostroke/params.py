@@ -60,10 +60,17 @@ def _check_range(name: str, value: object, low: float, high: float, *, low_open:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ParamsError(f"{name} is {value!r}: it must be a number", field=name)
     too_low = value <= low if low_open else value < low
-    if not math.isfinite(value) or too_low or value > high:
+    if not _is_finite(value) or too_low or value > high:
         bracket = "(" if low_open else "["
         top = "any finite number]" if high == math.inf else f"{high:g}]"
         raise ParamsError(f"{name} is {value!r}: it must be in {bracket}{low:g}, {top}", field=name)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def _check_int(name: str, value: object, low: int, high: int | None) -> None:

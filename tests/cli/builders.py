@@ -4,7 +4,8 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -34,23 +35,30 @@ def environment(home: Path, **changes: str) -> dict[str, str]:
     return kept | {"TWOSTROKE_HOME": str(home), "TWOSTROKE_THREADS": "1", "PYTHONPATH": source} | changes
 
 
-def start(
+@contextmanager
+def running(
     arguments: Sequence[str | bytes],
     *,
     env: dict[str, str],
     stdin: IO[bytes] | int = subprocess.DEVNULL,
     stdout: IO[bytes] | int = subprocess.PIPE,
     stderr: IO[bytes] | int = subprocess.PIPE,
-) -> subprocess.Popen[bytes]:
-    """The program as a shell starts it."""
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The program as a shell with job control starts it: a process group of its own. It ends with the block."""
     program = [sys.executable, "-c", "import sys; from twostroke.cli.app import main; sys.exit(main())"]
-    return subprocess.Popen([*program, *arguments], env=env, stdin=stdin, stdout=stdout, stderr=stderr, bufsize=0)
+    with subprocess.Popen(
+        [*program, *arguments], env=env, stdin=stdin, stdout=stdout, stderr=stderr, bufsize=0, process_group=0
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def run(
     arguments: Sequence[str | bytes], *, env: dict[str, str], data: bytes | None = None
 ) -> tuple[int, bytes, bytes]:
     """Exit code, stdout and stderr of the program with `data` piped in."""
-    process = start(arguments, env=env, stdin=subprocess.DEVNULL if data is None else subprocess.PIPE)
-    out, err = process.communicate(data, timeout=60)
+    with running(arguments, env=env, stdin=subprocess.DEVNULL if data is None else subprocess.PIPE) as process:
+        out, err = process.communicate(data, timeout=60)
     return process.returncode, out, err

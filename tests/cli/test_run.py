@@ -8,13 +8,14 @@ import subprocess
 import termios
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.builders_llm import add_ollama_model, puppet_bytes
-from tests.cli.builders import environment, make_chain, run, start
+from tests.cli.builders import environment, make_chain, run, running
 from twostroke.cli import app
 from twostroke.cli.loading import load
 from twostroke.cli.run import answer_json
@@ -167,23 +168,26 @@ def test_an_empty_stdin_ends_at_once_with_the_fix(home: Path, model: str) -> Non
     assert len(err) < 1000
 
 
+def asked_endlessly(home: Path, endless: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    return running(["run", "-m", endless, "--raw", "--max-tokens", "500000", "why?"], env=environment(home))
+
+
 def test_a_reader_that_leaves_ends_the_program_quietly(home: Path, endless: str) -> None:
-    process = start(["run", "-m", endless, "--raw", "--max-tokens", "500000", "why?"], env=environment(home))
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.read(1) == b"x"
-    process.stdout.close()
-    assert process.wait(timeout=20) == 0
-    with process.stderr as stderr:
-        assert stderr.read() == b""
+    with asked_endlessly(home, endless) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(1) == b"x"
+        process.stdout.close()
+        assert process.wait(timeout=20) == 0
+        assert process.stderr.read() == b""
 
 
 def test_ctrl_c_keeps_what_is_there(home: Path, endless: str) -> None:
-    process = start(["run", "-m", endless, "--raw", "--max-tokens", "500000", "why?"], env=environment(home))
-    assert process.stdout is not None
-    first = process.stdout.read(1)
-    process.send_signal(signal.SIGINT)
-    rest, err = process.communicate(timeout=20)
+    with asked_endlessly(home, endless) as process:
+        assert process.stdout is not None
+        first = process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        rest, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert (first + rest).rstrip(b"\n") == (b"xy" * 500_000)[: len(first + rest) - 1]
     assert (first + rest).endswith(b"\n")
@@ -192,15 +196,16 @@ def test_ctrl_c_keeps_what_is_there(home: Path, endless: str) -> None:
 
 
 def test_a_stopped_program_goes_on_and_a_terminated_one_ends(home: Path, endless: str) -> None:
-    process = start(["run", "-m", endless, "--raw", "--max-tokens", "500000", "why?"], env=environment(home))
-    assert process.stdout is not None
-    assert process.stdout.read(1) == b"x"
-    process.send_signal(signal.SIGTSTP)
-    os.waitpid(process.pid, os.WUNTRACED)
-    process.send_signal(signal.SIGCONT)
-    assert process.stdout.read(1) == b"y"
-    process.terminate()
-    _, err = process.communicate(timeout=20)
+    with asked_endlessly(home, endless) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"x"
+        process.send_signal(signal.SIGTSTP)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.read(1) == b"y"
+        process.terminate()
+        _, err = process.communicate(timeout=20)
     assert (process.returncode, err) == (-signal.SIGTERM, b"")
 
 
@@ -211,20 +216,21 @@ def test_a_terminal_gets_colour_unless_told_otherwise(
     home: Path, model: str, changes: dict[str, str], has_escapes: bool
 ) -> None:
     master, slave = pty.openpty()
-    before = termios.tcgetattr(slave)
-    process = start(
-        ["run", "-m", model, "--raw", "why?"], env=environment(home, **changes), stdin=slave, stdout=slave, stderr=slave
-    )
-    shown = read_terminal(master, process)
-    assert process.wait(timeout=20) == 0
-    assert termios.tcgetattr(slave) == before
-    os.close(slave)
-    os.close(master)
+    try:
+        before = termios.tcgetattr(slave)
+        arguments, env = ["run", "-m", model, "--raw", "why?"], environment(home, **changes)
+        with running(arguments, env=env, stdin=slave, stdout=slave, stderr=slave) as process:
+            shown = read_terminal(master)
+            assert process.wait(timeout=20) == 0
+        assert termios.tcgetattr(slave) == before
+    finally:
+        os.close(slave)
+        os.close(master)
     assert shown.decode().startswith(ANSWER + "\r\n")
     assert (b"\x1b" in shown) is has_escapes
 
 
-def read_terminal(master: int, process: subprocess.Popen[bytes]) -> bytes:
+def read_terminal(master: int) -> bytes:
     """Everything up to the report's last line."""
     shown = b""
     while b" answer tokens" not in shown:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.builders import environment, make_chain, start
+from tests.cli.builders import environment, make_chain, running
 from twostroke.cli import app
 
 
 def test_the_server_announces_answers_and_ends_on_ctrl_c(tmp_path: Path) -> None:
     model = make_chain(tmp_path / "chain.gguf", prompt_end="?", answer=b"abc")
-    process = start(["serve", "-m", str(model), "--port", "0"], env=environment(tmp_path / "home"))
-    assert process.stderr is not None
-    try:
+    with running(["serve", "-m", str(model), "--port", "0"], env=environment(tmp_path / "home")) as process:
+        assert process.stderr is not None
         line = b""
         while not line.endswith(b"\n"):
             byte = process.stderr.read(1)
@@ -31,11 +30,8 @@ def test_the_server_announces_answers_and_ends_on_ctrl_c(tmp_path: Path) -> None
         with urllib.request.urlopen(request, timeout=20) as answer:
             assert json.load(answer)["choices"][0]["text"] == "abc"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 0
-    finally:
-        process.kill()
-    out, err = process.communicate()
-    assert (out, err) == (b"", b"")
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (0, b"", b"")
 
 
 @pytest.mark.parametrize("port", ["-1", "70000"])

@@ -66,8 +66,10 @@ class Probe {
 
 void bind_probe(nb::module_& m) {
     nb::class_<Probe>(m, "Probe")
-        .def(nb::init<const std::string&, int, int64_t>(), nb::arg("isa"), nb::arg("num_threads"), nb::arg("num_bytes"))
-        .def("compute", &Probe::compute, nb::arg("unit"), nb::arg("rounds"), "Operations done by all threads.")
+        .def(nb::init<const std::string&, int, int64_t>(), nb::arg("isa"), nb::arg("num_threads"),
+             nb::arg("num_bytes"))
+        .def("compute", &Probe::compute, nb::arg("unit"), nb::arg("rounds"),
+             "Operations done by all threads.")
         .def("read", &Probe::read, "Bytes read by all threads: the whole buffer once.");
 }
 

@@ -1,5 +1,5 @@
-// Loops that reach the peaks of a processor: dot products from registers, reads from memory. They are timed by
-// the caller and share no code with the kernels they judge.
+// Loops that reach the peaks of a processor: dot products from registers, reads from memory. They are timed
+// by the caller and share no code with the kernels they judge.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 namespace twostroke {
 
 struct ProbeKernels {
-    // Each runs `rounds` rounds of independent multiply-adds and adds what they gave to *sink, so that nothing
-    // can be left out; returns the operations done (a multiply-add is two).
+    // Each runs `rounds` rounds of independent multiply-adds and adds what they gave to *sink, so that
+    // nothing can be left out; returns the operations done (a multiply-add is two).
     int64_t (*int8)(int64_t rounds, int64_t* sink);
     int64_t (*bf16)(int64_t rounds, int64_t* sink);
     int64_t (*fp32)(int64_t rounds, int64_t* sink);

@@ -54,13 +54,14 @@ class HashingSampler(Sampler):
 
     def __init__(self, vocab_size: int, *, isa: str | None, pool: _native.Pool) -> None:
         super().__init__(vocab_size, isa=isa, pool=pool)
-        self.hashes: dict[int, hashlib.blake2b] = {}
+        self.hashes: dict[int, bytes] = {}
 
     def sample(self, logits: npt.NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[SampledToken]:
         tokens = super().sample(logits, rows)
         for row, token, values in zip(rows, tokens, logits, strict=True):
-            running = self.hashes.setdefault(row.sequence_id, hashlib.blake2b(digest_size=16))
-            running.update(values.tobytes() + token.token_id.to_bytes(4, "little"))
+            before = self.hashes.get(row.sequence_id, b"")
+            data = before + values.tobytes() + token.token_id.to_bytes(4, "little")
+            self.hashes[row.sequence_id] = hashlib.blake2b(data, digest_size=16).digest()
         return tokens
 
 
@@ -118,7 +119,7 @@ class Lab:
         self.num_preemptions += scheduler.num_preemptions
         self.num_hits += cache.num_hits
         assert all(listener.finish is not None and listener.finish.error is None for listener in listeners)
-        return [sampler.hashes[sequence_of[number]].hexdigest() for number in range(len(asked))]
+        return [sampler.hashes[sequence_of[number]].hex() for number in range(len(asked))]
 
     def _engine(self, schedule: Schedule) -> tuple[Engine, HashingSampler, KVCache, Scheduler]:
         program, config = self.program, schedule.config

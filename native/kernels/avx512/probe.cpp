@@ -56,7 +56,8 @@ void probe_read(const uint8_t* data, int64_t num_bytes, int64_t* sink) {
     for (__m512i& sum : sums) sum = _mm512_setzero_si512();
     for (int64_t at = 0; at < num_bytes; at += 512) {
 #pragma GCC unroll 8
-        for (int c = 0; c < 8; ++c) sums[c] = _mm512_xor_si512(sums[c], _mm512_loadu_si512(data + at + 64 * c));
+        for (int c = 0; c < 8; ++c)
+            sums[c] = _mm512_xor_si512(sums[c], _mm512_loadu_si512(data + at + 64 * c));
     }
     for (int c = 1; c < 8; ++c) sums[0] = _mm512_xor_si512(sums[0], sums[c]);
     *sink += _mm512_reduce_add_epi64(sums[0]);

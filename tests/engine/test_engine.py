@@ -363,3 +363,66 @@ def test_a_waiting_request_has_no_steps_in_its_account() -> None:
     assert waiting.finish is not None
     assert len(waiting.finish.account.steps) == 2
     assert not bench.engine._started
+
+
+class FailingText(ByteText):
+    """Raises where it is told to."""
+
+    def __init__(self, where: str, error: BaseException) -> None:
+        self.where = where
+        self.error = error
+
+    def push(self, token_id: int) -> str:
+        if self.where == "push":
+            raise self.error
+        return super().push(token_id)
+
+    def flush(self) -> str:
+        if self.where == "flush":
+            raise self.error
+        return super().flush()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), SystemExit(3)])
+@pytest.mark.parametrize(("where", "num_told"), [("push", 0), ("flush", 8)])
+@pytest.mark.parametrize("max_tokens", [1, 8])
+def test_a_text_that_fails_ends_its_own_request_with_an_error(
+    caplog: pytest.LogCaptureFixture, where: str, num_told: int, max_tokens: int, error: BaseException
+) -> None:
+    texts = {"r1": FailingText(where, error)}
+    bench = Bench(new_text=lambda request: texts.get(request.request_id, ByteText()))
+    params = SamplingParams(max_tokens=max_tokens)
+    _, failing = bench.add(b"abc", params=params)
+    _, neighbour = bench.add(b"abcd")
+    bench.run()
+    assert neighbour.token_ids == answer_alone(b"abcd")
+    assert len(failing.token_ids) == min(num_told, max_tokens)
+    assert failing.finish is not None
+    assert (failing.finish.reason, failing.finish.error) == (FinishReason.ERROR, f"its text failed: {error!r}")
+    assert "text of request r1 failed" in caplog.text
+
+
+def test_fail_all_reaches_everyone_behind_a_text_that_fails() -> None:
+    texts = {"r1": FailingText("flush", ZeroDivisionError("a bug"))}
+    bench = Bench(new_text=lambda request: texts.get(request.request_id, ByteText()))
+    listeners = [bench.add(prompt)[1] for prompt in PROMPTS]
+    bench.engine.step()
+    bench.engine.fail_all(RuntimeError("boom"))
+    assert ["boom" in (each.finish.error or "") for each in listeners if each.finish] == [True] * len(PROMPTS)
+    assert not bench.engine.has_work
+
+
+def test_fail_all_goes_on_past_an_end_that_cannot_be_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    listeners = [bench.add(prompt)[1] for prompt in PROMPTS]
+
+    def broken(*args: object, **options: object) -> None:
+        raise AssertionError("an account that does not add up")
+
+    monkeypatch.setattr(bench.engine._live[0].stream, "finish", broken)
+    bench.engine.fail_all(RuntimeError("boom"))
+    assert [each.finish is not None for each in listeners] == [False, *[True] * (len(PROMPTS) - 1)]
+    assert "request r1 could not be told its end" in caplog.text
+    assert not bench.engine.has_work

@@ -197,7 +197,10 @@ class Engine:
         del self._sequence_ids[sequence.request.request_id]
         self._started.pop(sequence.sequence_id, None)
         usage = kv_usage(self._kv_size, self._kv_groups, num_tokens=sequence.num_computed)
-        live.stream.finish(sequence, reason, now_s=self._clock.now(), kv=usage, error=live.error)
+        try:
+            live.stream.finish(sequence, reason, now_s=self._clock.now(), kv=usage, error=live.error)
+        except Exception:  # its neighbours are yet to hear theirs
+            logger.exception("request %s could not be told its end", sequence.request.request_id)
 
     def _learn(self, plan: StepPlan, *, wall_s: float) -> None:
         self._fit.observe(plan.rows, wall_s=wall_s)

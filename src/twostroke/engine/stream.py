@@ -38,7 +38,7 @@ class OutputStream:
             arrival_s=request.arrival_s,
             before=request.spent,
         )
-        self.fault: str | None = None  # what the listener raised: it hears no more tokens, only the end
+        self.fault: str | None = None  # what its text or its listener raised: it hears no more tokens, only the end
         self._text = text
         self._stop = StopMatcher(request.params.stop)
         self._listener = listener
@@ -51,7 +51,7 @@ class OutputStream:
         """Take the next token; True when its text completes a stop string. Stop ids show no text."""
         text = ""
         if token.token_id not in self.request.stop_token_ids:
-            text = self._stop.feed(self._text.push(token.token_id))
+            text = self._guarded(lambda: self._stop.feed(self._text.push(token.token_id)))
         self._pending = (token, text)
         return self._stop.matched is not None
 
@@ -83,8 +83,10 @@ class OutputStream:
         )
 
     def finish(self, sequence: Sequence, reason: FinishReason, *, now_s: float, kv: KVUsage, error: str | None) -> None:
-        """Tell the end, with whatever text was held back (nothing after a stop string)."""
-        text = self._stop.feed(self._text.flush()) + self._stop.flush()
+        """Tell the end, with whatever text was held back (nothing after a stop string); a fault makes it an error."""
+        text = self._guarded(lambda: self._stop.feed(self._text.flush()) + self._stop.flush())
+        if self.fault is not None:
+            reason, error = FinishReason.ERROR, error or self.fault
         if text and self._first_text_s is None:
             self._first_text_s = now_s
         self.account.finish_s = now_s
@@ -117,6 +119,17 @@ class OutputStream:
             e2e_s=finish_s - arrival_s,
             first_text_s=None if self._first_text_s is None else self._first_text_s - arrival_s,
         )
+
+    def _guarded(self, next_text: Callable[[], str]) -> str:
+        """The text; none after a fault. A text that fails ends its own request and no other."""
+        if self.fault is not None:
+            return ""
+        try:
+            return next_text()
+        except BaseException as error:  # the engine's thread goes on, whatever it is
+            self.fault = f"its text failed: {error!r}"
+            logger.exception("the text of request %s failed: the request ends", self.request.request_id)
+            return ""
 
     def _tell(self, event: Event) -> None:
         if self.fault is not None and isinstance(event, TokenEvent):

@@ -134,7 +134,8 @@ void Program::allocate() {
 }
 
 size_t Program::memory_bytes() const {
-    size_t total = frame_.arena.size() + frame_.shared.size() + frame_.angle_pages.size();
+    size_t total = frame_.arena.size() + frame_.shared.size() + frame_.partials.size() +
+                   frame_.angle_pages.size();
     for (const Pages& pages : frame_.scratch) total += pages.size();
     return total;
 }
@@ -197,13 +198,13 @@ std::string Program::check_blocks(const StepInput& input, int32_t row, int32_t g
     const int32_t end_pos = pos + input.row_starts[row + 1] - input.row_starts[row];
     const int32_t first = std::max(0, pos - windows_[group] + 1) / block_size;
     const int32_t end = (end_pos + block_size - 1) / block_size;
-    const std::string where = "row " + text(row) + ", KV group " + text(group);
+    const auto where = [&] { return "row " + text(row) + ", KV group " + text(group); };
     if (end > table.max_blocks)
-        return where + " needs " + text(end) + " blocks, its table has " + text(table.max_blocks);
+        return where() + " needs " + text(end) + " blocks, its table has " + text(table.max_blocks);
     for (int32_t i = first; i < end; ++i) {
         const int32_t block = table.blocks[static_cast<size_t>(row) * table.max_blocks + i];
         if (block < 0 || block >= frame_.store.group(group).num_blocks)
-            return where + ": block " + text(i) + " of its table is " + text(block) + ", the store has " +
+            return where() + ": block " + text(i) + " of its table is " + text(block) + ", the store has " +
                    text(frame_.store.group(group).num_blocks);
     }
     return {};

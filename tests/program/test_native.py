@@ -134,6 +134,16 @@ def test_more_selected_tokens_than_before_get_a_larger_buffer() -> None:
     assert reader.memory_bytes > 0
 
 
+def test_memory_counts_the_attention_partials_a_longer_context_needs() -> None:
+    def memory_of(context: int) -> int:
+        source = make_source("llama", metadata={"llama.context_length": context})
+        return make_native(source)[1].memory_bytes
+
+    chunk = 256
+    partial = 4 * 2 * (8 + 2) * 4  # split tokens x heads per kv head x (head_dim, maximum, sum) x float: at least
+    assert memory_of(9 * chunk) - memory_of(chunk) >= 8 * partial * 2  # for each of 2 kv heads
+
+
 def test_an_unknown_isa_names_those_of_this_machine() -> None:
     with pytest.raises(KernelError, match=r"ISA 'mmx' cannot run.*portable"):
         make_native(make_source("llama"), isa="mmx")

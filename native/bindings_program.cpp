@@ -211,7 +211,7 @@ void bind_rows(nb::module_& m) {
 
 void bind_program(nb::module_& m) {
     nb::class_<Pool>(m, "Pool")
-        .def(nb::init<int>(), nb::arg("num_threads"))
+        .def(nb::init<int, uint64_t>(), nb::arg("num_threads"), nb::arg("num_past_runs") = 0)
         .def_prop_ro("num_threads", &Pool::num_threads)
         .def("pack_weight", &pack_weight, nb::rv_policy::take_ownership)
         .def("count_shares", &count_shares);

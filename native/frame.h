@@ -80,7 +80,7 @@ struct Frame {
 // Hands out 64-byte aligned pieces; with a null base it only adds sizes up.
 class Carver {
   public:
-    explicit Carver(uint8_t* base) : base_(base) {}
+    explicit Carver(uint8_t* base) : base_(reinterpret_cast<uintptr_t>(base)) {}
     template <class T>
     T* take(size_t count) {
         T* piece = reinterpret_cast<T*>(base_ + used_);
@@ -90,7 +90,7 @@ class Carver {
     size_t used() const { return used_; }
 
   private:
-    uint8_t* base_;
+    uintptr_t base_;  // a number, as adding to a null pointer is not defined
     size_t used_ = 0;
 };
 

@@ -31,7 +31,8 @@ class KVStore {
     int32_t block_size() const { return block_size_; }
     int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
     const KVGroupSpec& group(int32_t index) const { return groups_[index].spec; }
-    size_t block_bytes(int32_t group) const { return groups_[group].block_bytes; }
+    // Throws std::out_of_range.
+    size_t block_bytes(int32_t group) const { return groups_.at(group).block_bytes; }
 
     // The unit that holds position `pos` of a sequence whose block there is `block`. Ids are checked by the
     // caller.

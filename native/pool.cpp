@@ -61,16 +61,18 @@ bool Worker::claim(int owner, int32_t size, int32_t* index) {
     }
 }
 
-Pool::Pool(int num_threads)
+Pool::Pool(int num_threads, uint64_t num_past_runs)
     : num_threads_(num_threads),
       process_id_(getpid()),
       lanes_(new Lane[num_threads > 0 ? num_threads : 1]),
+      run_(num_past_runs),
       parking_(new Parking) {
     if (num_threads < 1) throw std::invalid_argument("a pool needs at least one thread");
+    for (int index = 0; index < num_threads; ++index) lanes_[index].arrived = num_past_runs << 32 | kRunEnd;
     try {
         threads_.reserve(num_threads - 1);
         for (int index = 1; index < num_threads; ++index)
-            threads_.emplace_back([this, index] { serve(index); });
+            threads_.emplace_back([this, index, num_past_runs] { serve(index, num_past_runs); });
     } catch (const std::system_error& error) {  // a thread that nobody joins ends the process
         close();
         throw std::runtime_error("this system starts " + std::to_string(threads_.size() + 1) + " of " +
@@ -125,8 +127,7 @@ void Pool::work(int index, uint64_t run) {
     lanes_[index].arrived.store(run << 32 | kRunEnd, std::memory_order_release);
 }
 
-void Pool::serve(int index) {
-    uint64_t run = 0;
+void Pool::serve(int index, uint64_t run) {
     while ((run = wait_for_run(run)) != 0) work(index, run);
 }
 
@@ -152,7 +153,11 @@ void Pool::wait_for_all(int self, uint64_t epoch) const {
     for (int other = 0; other < num_threads_; ++other) {
         if (other == self) continue;
         const std::atomic<uint64_t>& arrived = lanes_[other].arrived;
-        for (int spins = 1; arrived.load(std::memory_order_acquire) < epoch; ++spins) {
+        // As a difference: the run number in an epoch wraps around after 2^32 runs, weeks of a busy server.
+        const auto is_late = [&] {
+            return static_cast<int64_t>(arrived.load(std::memory_order_acquire) - epoch) < 0;
+        };
+        for (int spins = 1; is_late(); ++spins) {
             pause();
             if (spins > kSpinsBeforeYield) sched_yield();
         }

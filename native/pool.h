@@ -53,7 +53,8 @@ class Worker {
 
 class Pool {
   public:
-    explicit Pool(int num_threads);
+    // Runs are counted from `num_past_runs` on: a test begins where the count is about to wrap.
+    explicit Pool(int num_threads, uint64_t num_past_runs = 0);
     ~Pool();
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
@@ -86,7 +87,7 @@ class Pool {
     void close();
     void run_job(Job job);
     void work(int index, uint64_t run);
-    void serve(int index);
+    void serve(int index, uint64_t run);
     uint64_t wait_for_run(uint64_t last);
     void wait_for_all(int self, uint64_t epoch) const;
 

@@ -134,8 +134,8 @@ void Program::allocate() {
 }
 
 size_t Program::memory_bytes() const {
-    size_t total = frame_.arena.size() + frame_.shared.size() + frame_.partials.size() +
-                   frame_.angle_pages.size();
+    size_t total =
+        frame_.arena.size() + frame_.shared.size() + frame_.partials.size() + frame_.angle_pages.size();
     for (const Pages& pages : frame_.scratch) total += pages.size();
     return total;
 }

@@ -26,6 +26,13 @@ def test_many_barriers_in_many_runs() -> None:
 
 
 @pytest.mark.parametrize("threads", THREADS)
+def test_threads_still_wait_for_each_other_when_the_count_of_runs_wraps(threads: int) -> None:
+    pool = _native.Pool(threads, num_past_runs=2**32 - 3)
+    for _ in range(6):
+        assert pool.count_shares(7, 200, -1) == [200] * 7
+
+
+@pytest.mark.parametrize("threads", THREADS)
 def test_an_exception_on_any_thread_reaches_the_caller_and_the_pool_goes_on(threads: int) -> None:
     pool = _native.Pool(threads)
     for thrower in range(threads):

@@ -83,6 +83,12 @@ def test_bytes_of_a_block() -> None:
         assert reader.kv_bytes_per_block == (2 * 16 * 8 * size,)
 
 
+@pytest.mark.parametrize("group", [-1, 1])
+def test_bytes_of_a_group_that_does_not_exist_are_refused(group: int) -> None:
+    with pytest.raises(IndexError):
+        _native.KVStore("f32", 16, [(1, 2, 8, 4)]).block_bytes(group)
+
+
 def test_no_selected_token_gives_no_logits_but_writes_the_cache() -> None:
     model, reader = model_and_reader()
     tokens = list(range(5))

@@ -30,6 +30,11 @@ const SampleKernels& kernels_named(const std::string& isa) {
     return *kernels->sample;
 }
 
+// Passes over blocks of logits, of 5 ns each, that are worth waking other threads for: 150 us, as a thread
+// that the system is slow to bring back costs as much.
+constexpr int64_t kWorthSharing = 30000;
+constexpr int64_t kPassesToWeigh = 8;  // exp or noise of a block takes as long as eight looks for its maximum
+
 // Working memory of each thread, and the threads where there are any to share.
 class Sampler {
   public:
@@ -66,7 +71,7 @@ class Sampler {
         const auto choose_row = [&](RowSampler& sampler, int32_t row) {
             choices_[row] = sampler.sample(logits + row * stride, vocab_size_, *states_[row]);
         };
-        if (pool_ == nullptr || num_rows == 1) {
+        if (pool_ == nullptr || num_rows == 1 || num_passes() < kWorthSharing) {
             const FloatState float_state(Denormals::kept);
             for (int32_t row = 0; row < num_rows; ++row) choose_row(samplers_[0], row);
             return;
@@ -75,6 +80,13 @@ class Sampler {
             const FloatState float_state(Denormals::kept);
             worker.for_each(num_rows, [&](int32_t row) { choose_row(samplers_[worker.index()], row); });
         });
+    }
+
+    int64_t num_passes() const {
+        int64_t per_block = 0;
+        for (const SamplingState* state : states_)
+            per_block += state->wishes().weighs_all() ? kPassesToWeigh : 1;
+        return per_block * (vocab_size_ / kLogitBlock);
     }
 
     nb::tuple to_python() const {

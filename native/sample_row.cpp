@@ -186,8 +186,7 @@ float RowSampler::floor_of_best(int32_t k) {
 bool RowSampler::keep_top_p(double top_p) {
     const int64_t wanted = units_of_share(top_p, kernels_.total_units(row_, block_max_.data(), scale_));
     for (const float margin : kMargins) {
-        gather(floor_of_score(-margin));
-        if (survivors_.size() > kMany) break;
+        if (!try_gather(floor_of_score(-margin), kInfinity, kMany)) break;
         if (weigh() < wanted) continue;
         survivors_.resize(shortest_prefix(wanted));
         return true;
@@ -218,11 +217,19 @@ float RowSampler::floor_of_score(double score) const {
     return static_cast<float>(scale_.max + score / scale_.inverse_temperature);
 }
 
-// The tokens with logits from `floor` to `ceiling` become the survivors.
-void RowSampler::gather(float floor, float ceiling) {
-    const int32_t count = kernels_.collect(row_, block_max_.data(), floor, ceiling, ids_.data());
+// The tokens with logits from `floor` to `ceiling` become the survivors. False, and none do, when they are
+// more than `limit`.
+bool RowSampler::try_gather(float floor, float ceiling, size_t limit) {
+    const auto count =
+        static_cast<size_t>(kernels_.collect(row_, block_max_.data(), floor, ceiling, ids_.data()));
+    if (count > limit) return false;
     survivors_.resize(count);
-    for (int32_t i = 0; i < count; ++i) survivors_[i] = {rank_of(row_.at(ids_[i]), ids_[i]), 0};
+    for (size_t i = 0; i < count; ++i) survivors_[i] = {rank_of(row_.at(ids_[i]), ids_[i]), 0};
+    return true;
+}
+
+void RowSampler::gather(float floor, float ceiling) {
+    try_gather(floor, ceiling, std::numeric_limits<size_t>::max());
 }
 
 // Fills in the units of the survivors and returns their sum.

@@ -34,8 +34,8 @@ struct RankedToken {
     int64_t units;
 };
 
-// One thread's working memory; it grows to the largest row and stays.
-class RowSampler {
+// One thread's working memory; it grows to the largest row and stays. Cache lines of its own, as in pool.h.
+class alignas(128) RowSampler {
   public:
     explicit RowSampler(const SampleKernels& kernels) : kernels_(kernels) {}
 
@@ -49,6 +49,7 @@ class RowSampler {
     void keep_top_k(int32_t k);
     bool keep_top_p(double top_p);
     void keep_min_p(double min_p);
+    bool try_gather(float floor, float ceiling, size_t limit);
     void gather(float floor, float ceiling = std::numeric_limits<float>::infinity());
     int64_t weigh();
     size_t shortest_prefix(int64_t wanted);

@@ -24,6 +24,11 @@ struct SamplingWishes {
     bool has_penalties() const {
         return repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
     }
+    // Whether a weight or noise is needed of every token, not of the best alone.
+    bool weighs_all() const {
+        const bool is_cut = temperature == 0 || top_k > 0 || (top_p == 1.0 && min_p > 0.0);
+        return !is_cut || num_logprobs.has_value();
+    }
 };
 
 class SamplingState {

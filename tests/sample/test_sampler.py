@@ -245,10 +245,11 @@ def test_a_closed_sampler_lets_go_of_its_threads() -> None:
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_threads_change_no_token(num_threads: int) -> None:
     rng = np.random.default_rng(3)
-    logits = rng.normal(0, 2, (len(MIXED), 500)).astype(np.float32)
-    alone, shared = Sampler(500), Sampler(500, pool=_native.Pool(num_threads))
-    for _ in range(20):
-        rows = [make_row(alone, sequence_id=index, seed=index, **params) for index, params in enumerate(MIXED)]
+    wishes = 3 * MIXED  # enough work to be shared
+    logits = rng.normal(0, 2, (len(wishes), 49_152)).astype(np.float32)
+    alone, shared = Sampler(49_152), Sampler(49_152, pool=_native.Pool(num_threads))
+    for seed in range(5):
+        rows = [make_row(alone, sequence_id=index, seed=seed, **params) for index, params in enumerate(wishes)]
         assert shared.sample(logits, rows) == alone.sample(logits, rows)
 
 

@@ -1,7 +1,7 @@
 """One token per row of logits. Owns the sampled ids; called by the engine's step, once per step.
 
-All rows are drawn in one native call without the GIL (native/sample_row.cpp), on the threads it is given.
-What a draw is, `reference.py` defines. Never looks at a neighbouring row.
+All rows are drawn in one native call without the GIL (native/sample_row.cpp), with the help of other threads where
+that pays. What a draw is, `reference.py` defines. Never looks at a neighbouring row.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Sampler:
     """Chooses among the first `vocab_size` logits of a row; further columns are padding of the model's head."""
 
     def __init__(self, vocab_size: int, *, isa: str | None = None, pool: _native.Pool | None = None) -> None:
-        """`isa` None takes the fastest this machine can run; without a pool the caller's thread draws alone."""
+        """`isa` None takes the fastest this machine can run; a pool helps the caller's thread with much work."""
         self.vocab_size = vocab_size
         self._native = _native.Sampler(vocab_size, isa=isa or _native.usable_isas()[0], pool=pool)
 

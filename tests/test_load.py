@@ -1,6 +1,5 @@
 """From file to engine: what is read off the file, and options that are out of range."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from tests.builders_llm import TEMPLATE, config_of, write_puppet
 from tests.cases.puppet import EOS
 from twostroke.config import Config
 from twostroke.core.clock import WallClock
+from twostroke.engine.cores import usable_cores
 from twostroke.errors import ChatTemplateError, ConfigError, ModelNotFoundError
 from twostroke.load import (
     BLOCK_SIZE,
@@ -116,7 +116,7 @@ def test_threads_are_the_callers_then_the_environments_then_one_per_core(tmp_pat
     assert _threads(5, config) == 5
     assert _threads(None, config) == 3
     nobody = Config(home=tmp_path, ollama_models=tmp_path)
-    assert _threads(None, nobody) == len(os.sched_getaffinity(0))
+    assert _threads(None, nobody) == usable_cores()
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1025, True])

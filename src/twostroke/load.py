@@ -1,7 +1,6 @@
 """From a model file to a running engine: the one place that knows every room. Called by LLM alone."""
 
 import logging
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +8,10 @@ from typing import cast, get_args
 
 from twostroke.cache.cache import KVCache
 from twostroke.cache.config import CacheConfig
-from twostroke.config import Config
+from twostroke.config import MAX_THREADS, Config
 from twostroke.core.clock import Clock
 from twostroke.engine.bind import Binder
+from twostroke.engine.cores import usable_cores
 from twostroke.engine.cost_fit import StepCostFit, StepCounts
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_store import KVSize, available_memory_bytes, plan_kv
@@ -233,7 +233,7 @@ def _threads(threads: int | None, config: Config) -> int:
     if threads is None:
         threads = config.threads
     if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if type(threads) is not int or not 1 <= threads <= 1024:
-        raise ConfigError(f"threads is {threads!r}: it must be a whole number from 1 to 1024")
+        return usable_cores()
+    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
+        raise ConfigError(f"threads is {threads!r}: it must be a whole number from 1 to {MAX_THREADS}")
     return threads

@@ -1,0 +1,43 @@
+"""How many threads a model gets where nobody says: the physical cores this process may use. Asked once, at load."""
+
+import os
+from pathlib import Path
+
+TOPOLOGY = Path("/sys/devices/system/cpu")
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def usable_cores(topology: Path = TOPOLOGY, cgroup: Path = CGROUP) -> int:
+    """Cores of the CPUs this process may run on, at most what a cgroup pays for, at least 1.
+
+    Two threads of one core share its units, so a second one adds waiting and no speed; threads beyond a
+    quota spin until the kernel stops them all.
+    """
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    cores = len({_core_of(cpu, topology) for cpu in cpus})
+    quota = _quota(cgroup)
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def _core_of(cpu: int, topology: Path) -> str:
+    """What names the core of a CPU: the list of its siblings, or the CPU itself where nothing is known."""
+    return _text(topology / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu)
+
+
+def _quota(cgroup: Path) -> float | None:
+    """Processors' worth of time the cgroup may use (version 2, else 1); None without a limit."""
+    words = _text(cgroup / "cpu.max").split()
+    if not words:
+        parts = [_text(cgroup / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        words = [part for part in parts if part]
+    if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
+        return None  # no cgroup, or "max", or -1
+    return int(words[0]) / int(words[1])
+
+
+def _text(path: Path) -> str:
+    """What the file says, or nothing where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -158,10 +158,23 @@ def test_a_context_too_small_shows_the_arithmetic_and_what_fits(llm: LLM) -> Non
         llm.generate(ids, SamplingParams(max_tokens=25))
     assert str(e.value).endswith("max_tokens of at most 24 fits")
     assert llm.generate(ids, SamplingParams(max_tokens=24))[0].usage.completion_tokens <= 24
-    with pytest.raises(CapacityError, match="shorten the prompt by 1 tokens or more"):
+    with pytest.raises(CapacityError, match="shorten the prompt by 1 token or more"):
         llm.generate([4] * 1024, SamplingParams(max_tokens=1))
     with pytest.raises(CapacityError, match="1025"):
         llm.logits([4] * 1025)
+
+
+def test_a_stated_context_below_the_models_own_says_which_one_fits(puppet: Path) -> None:
+    with LLM(puppet, config=config_of(puppet.parent), context=2) as llm:
+        with pytest.raises(CapacityError) as e:
+            llm.generate([4], SamplingParams(max_tokens=286))
+        assert str(e.value) == (
+            "1 prompt token + max_tokens of 286 = 287, the context is 2: "
+            "max_tokens of at most 1 fits, or a context of at least 287 fits"
+        )
+        with pytest.raises(CapacityError, match=r"shorten the prompt by 1 token or more$"):
+            llm.generate([4, 5], SamplingParams(max_tokens=1023))
+        assert len(llm.generate([4], SamplingParams(max_tokens=1, ignore_eos=True))[0].token_ids) == 1
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@
     |  `- QueueFullError      too many requests wait; asked again later it may fit
     |- ModelNotFoundError     no such name, path, file in a repository
     |- DownloadError          fetching failed or the bytes are not the pinned ones
+    |  `- TermsError          the model's terms were not accepted
     |- ModelFileError         the file is damaged or not what it says; names file, key or tensor
     |- UnsupportedModelError  the file is fine but its architecture or tensor type is not supported
     |- ChatTemplateError      the template failed to compile or raised
@@ -58,6 +59,10 @@ class ModelNotFoundError(TwostrokeError):
 
 class DownloadError(TwostrokeError):
     """A download failed or its bytes are not the pinned ones."""
+
+
+class TermsError(DownloadError):
+    """The model has terms that must be accepted first, and they were not."""
 
 
 class ModelFileError(TwostrokeError):

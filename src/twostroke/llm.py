@@ -75,6 +75,7 @@ class LLM:
             kv=kv,
             defaults=self._defaults,
         )
+        self._is_context_stated = context is not None
         self.model_name = str(model)
         self.program = self._loaded.program
         self.tokenizer = self._loaded.text.tokenizer
@@ -257,10 +258,12 @@ class LLM:
         """Nothing is cut: prompt and answer fit, or the arithmetic is shown."""
         if num_prompt + max_tokens <= self.context:
             return
-        room = self.context - num_prompt
-        fix = f"max_tokens of at most {room} fits" if room > 0 else f"shorten the prompt by {1 - room} tokens or more"
+        room, needed = self.context - num_prompt, num_prompt + max_tokens
+        fix = f"max_tokens of at most {room} fits" if room > 0 else f"shorten the prompt by {_tokens(1 - room)} or more"
+        if self._is_context_stated and needed <= self.program.context_length:
+            fix += f", or a context of at least {needed} fits"
         raise CapacityError(
-            f"{num_prompt} prompt tokens + max_tokens of {max_tokens} = {num_prompt + max_tokens}, "
+            f"{_tokens(num_prompt, 'prompt token')} + max_tokens of {max_tokens} = {needed}, "
             f"the context is {self.context}: {fix}"
         )
 
@@ -278,6 +281,10 @@ def _several(prompts: Any) -> list[Any]:
 
 def _is_chat(prompt: Any) -> bool:
     return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, Mapping) for message in prompt)
+
+
+def _tokens(count: int, noun: str = "token") -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 @contextmanager

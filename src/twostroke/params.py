@@ -61,9 +61,14 @@ def _check_range(name: str, value: object, low: float, high: float, *, low_open:
         raise ParamsError(f"{name} is {value!r}: it must be a number", field=name)
     too_low = value <= low if low_open else value < low
     if not _is_finite(value) or too_low or value > high:
-        bracket = "(" if low_open else "["
-        top = "any finite number]" if high == math.inf else f"{high:g}]"
-        raise ParamsError(f"{name} is {value!r}: it must be in {bracket}{low:g}, {top}", field=name)
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        raise ParamsError(f"{name} is {shown}: it must be {_range(low, high, low_open=low_open)}", field=name)
+
+
+def _range(low: float, high: float, *, low_open: bool) -> str:
+    if high == math.inf:
+        return f"a finite number above {low:g}" if low_open else f"a finite number, {low:g} or more"
+    return f"above {low:g} and at most {high:g}" if low_open else f"from {low:g} to {high:g}"
 
 
 def _is_finite(value: float) -> bool:
@@ -82,8 +87,13 @@ def _check_int(name: str, value: object, low: int, high: int | None) -> None:
 
 
 def _check_stop(stop: object, stop_token_ids: object) -> None:
-    if not isinstance(stop, tuple) or not all(isinstance(text, str) and text for text in stop):
-        raise ParamsError(f"stop is {stop!r}: it must be a tuple of non-empty strings", field="stop")
+    if not isinstance(stop, tuple):
+        raise ParamsError(f"stop is {stop!r}: it must be a tuple of strings", field="stop")
+    for text in stop:
+        if not isinstance(text, str):
+            raise ParamsError(f"stop has {text!r}: each must be a string", field="stop")
+        if not text:
+            raise ParamsError("stop has an empty text: every answer would end at once", field="stop")
     if len(stop) > MAX_STOP_STRINGS:
         raise ParamsError(f"stop has {len(stop)} strings: the limit is {MAX_STOP_STRINGS}", field="stop")
     if not isinstance(stop_token_ids, tuple):

@@ -29,7 +29,7 @@ def test_a_table_shows_median_and_spread(capsys: Capture, model: str) -> None:
     assert app.main(["bench", "-m", model, "-p", "8", "-n", "4", "--repeat", "2"]) == 0
     about, heading, ours = capsys.readouterr().out.splitlines()
     assert about.startswith(model)
-    assert "1 threads, kv bf16, median of 2 [lowest, highest], tok/s" in about
+    assert "1 thread, kv bf16, median of 2 [lowest, highest], tok/s" in about
     assert heading.split() == ["prefill", "8", "at", "depth", "0", "decode", "4", "at", "depth", "0"]
     assert ours.startswith("twostroke ")
     assert ours.count("[") == 2
@@ -54,8 +54,8 @@ def test_json_holds_every_run(capsys: Capture, model: str) -> None:
     ("arguments", "words"),
     [
         (["--repeat", "0"], "--repeat is 0: it must be at least 1"),
-        (["-p", "0", "-n", "0"], "something must be timed"),
-        (["-b", "0"], "batch at least 1"),
+        (["-p", "0", "-n", "0"], "--prompt and --generate are both 0: nothing would be timed"),
+        (["-b", "0"], "--batch is 0: it must be at least 1"),
         (["--vs", "vllm"], "--vs is 'vllm': known peers are llama.cpp"),
         (["-p", "2000"], "the context is 1024"),
         (["--kv", "int4"], "kv is 'int4'"),
@@ -76,7 +76,7 @@ def test_a_peer_stands_below_with_ratios_and_its_version() -> None:
     with open_peer() as peer:
         about, heading, ours, theirs, ratio, version = lines_of(comparison, LOAD, ABOUT, peer)
         report = json_of(comparison, LOAD, ABOUT, peer)
-    assert about == "tiny  portable, 1 threads, kv bf16, median of 3 [lowest, highest], tok/s"
+    assert about == "tiny  portable, 1 thread, kv bf16, median of 3 [lowest, highest], tok/s"
     assert ours.split() == ["twostroke", "200.0", "[100.0,", "300.0]", "20.0", "[10.0,", "30.0]"]
     assert theirs.split() == ["scripted", "50.0", "[50.0,", "50.0]", "-"]
     assert ratio.split() == ["ratio", "4.00x", "-"]

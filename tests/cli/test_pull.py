@@ -22,7 +22,7 @@ def test_an_unknown_name_lists_the_known(capsys: Capture) -> None:
 
 
 def test_terms_nobody_accepted_name_the_flag(capsys: Capture) -> None:
-    assert app.main(["pull", "gemma3:270m"]) == 1
+    assert app.main(["pull", "gemma3:270m"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert "twostroke pull gemma3:270m --accept-terms" in said.err
@@ -30,5 +30,5 @@ def test_terms_nobody_accepted_name_the_flag(capsys: Capture) -> None:
 
 
 def test_first_use_asks_for_the_same_terms(capsys: Capture) -> None:
-    assert app.main(["run", "-m", "gemma3:270m", "hi"]) == 1
+    assert app.main(["run", "-m", "gemma3:270m", "hi"]) == 2
     assert "--accept-terms" in capsys.readouterr().err

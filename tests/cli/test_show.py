@@ -25,7 +25,7 @@ def shown(capsys: Capture, *arguments: str) -> str:
 
 def test_ops_shapes_and_both_phases(capsys: Capture, model: str) -> None:
     text = shown(capsys, model)
-    assert text.startswith("llama: 1 layers, width 512, vocabulary 512, context 1024\n")
+    assert text.startswith("llama: 1 layer, width 512, vocabulary 512, context 1024\n")
     assert all(op in text for op in ("embed", "rmsnorm", "linear", "rope", "kv_write", "attend", "glu", "logits"))
     assert "prefill of 512 tokens" in text
     assert "decode of 1 token at depth 0" in text
@@ -35,6 +35,11 @@ def test_sizes_of_both_phases_are_asked_for(capsys: Capture, model: str) -> None
     text = shown(capsys, model, "-p", "16", "-d", "100")
     assert "prefill of 16 tokens" in text
     assert "decode of 1 token at depth 100" in text
+
+
+def test_a_model_made_for_less_than_the_default_shows_its_whole_context(capsys: Capture, tmp_path: Path) -> None:
+    short = make_chain(tmp_path / "short.gguf", prompt_end="?", answer=b"abc", context=128)
+    assert "prefill of 128 tokens" in shown(capsys, str(short))
 
 
 def test_json_holds_the_same_facts(capsys: Capture, model: str) -> None:
@@ -52,6 +57,11 @@ def test_json_holds_the_same_facts(capsys: Capture, model: str) -> None:
         (["--kv", "int4"], "--kv is 'int4': it must be one of f32, f16, bf16"),
         (["-p", "0"], "Invalid value for '--prompt'"),
         (["-d", "-1"], "Invalid value for '--depth'"),
+        (["-p", "1025"], "--prompt is 1025: the model was made for 1024 tokens"),
+        (
+            ["-d", "1024"],
+            "--depth is 1024: the model was made for 1024 tokens, the decoded one is one more, at most 1023 fit",
+        ),
     ],
 )
 def test_wrong_sizes_are_named(capsys: Capture, model: str, flags: list[str], said: str) -> None:
@@ -62,7 +72,7 @@ def test_wrong_sizes_are_named(capsys: Capture, model: str, flags: list[str], sa
 def test_a_file_that_is_no_model_is_named(capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "notes.gguf"
     path.write_text("not a model")
-    assert app.main(["show", str(path)]) == 1
+    assert app.main(["show", str(path)]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert str(path) in said.err

@@ -19,11 +19,18 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
 
 
 @pytest.mark.parametrize(
-    "load", [(-1, 1, 0, 1), (1, -1, 0, 1), (1, 1, -1, 1), (1, 1, 0, 0), (0, 0, 0, 1)], ids=lambda load: str(load)
+    ("load", "words"),
+    [
+        ((-1, 1, 0, 1), "--prompt is -1: it must be at least 0"),
+        ((1, -1, 0, 1), "--generate is -1"),
+        ((1, 1, -1, 1), "--depth is -1"),
+        ((1, 1, 0, 0), "--batch is 0: it must be at least 1"),
+        ((0, 0, 0, 1), "nothing would be timed"),
+    ],
 )
-def test_a_load_of_nothing_or_less_is_refused(load: tuple[int, int, int, int]) -> None:
+def test_a_load_of_nothing_or_less_is_refused(load: tuple[int, int, int, int], words: str) -> None:
     prompt, generate, depth, batch = load
-    with pytest.raises(ConfigError, match="something must be timed"):
+    with pytest.raises(ConfigError, match=words):
         Load(prompt=prompt, generate=generate, depth=depth, batch=batch)
 
 

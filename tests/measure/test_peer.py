@@ -48,7 +48,9 @@ def test_an_unknown_peer_is_told_the_known_ones() -> None:
 
 def test_a_missing_module_is_told_with_the_fix() -> None:
     peers = {"other": ("no_such_module", "tests.measure.scripted_peer")}
-    with pytest.raises(ConfigError, match=r"needs the module no_such_module: .*pip install 'twostroke\[bench\]'"):
+    with pytest.raises(
+        ConfigError, match=r"needs the module no_such_module: .*in the clone .*, pip install '\.\[bench\]'"
+    ):
         PeerProcess("other", Path("x"), threads=1, context=1, sequences=1, peers=peers)
 
 

@@ -152,7 +152,7 @@ def test_show_check_names_the_tensor_with_a_bad_weight(
     path = tmp_path / "model.gguf"
     path.write_bytes(recipe(name))
     assert app.main(["show", str(path)]) == 0
-    assert app.main(["show", "--check", str(path)]) == 1
+    assert app.main(["show", "--check", str(path)]) == 2
     assert "NaN or infinite in blk.0.attn_q.weight" in capsys.readouterr().err
     path.write_bytes(BASE)
     assert app.main(["show", "--check", str(path)]) == 0
@@ -208,7 +208,7 @@ def test_show_ends_every_recipe_with_its_list_or_with_one_line(
     if code == 0:
         assert "logits" in said.out
     else:
-        assert (code, said.out, said.err.count("\n")) == (1, "", 1)
+        assert (code, said.out, said.err.count("\n")) == (2, "", 1)
         assert path.name in said.err
 
 

@@ -20,14 +20,30 @@ from twostroke.cli.show import show
 from twostroke.errors import (
     CapacityError,
     ConfigError,
+    ModelFileError,
     ModelNotFoundError,
     ParamsError,
     PromptError,
+    TermsError,
     TwostrokeError,
+    UnsupportedModelError,
 )
 from twostroke.view.terminal import speak_utf8
 
-USER_MISTAKES = (CapacityError, ConfigError, ModelNotFoundError, ParamsError)
+# What was asked cannot be done as asked: another value, file or answer mends it, trying again does not.
+USER_MISTAKES = (
+    CapacityError,
+    ConfigError,
+    ModelFileError,
+    ModelNotFoundError,
+    ParamsError,
+    TermsError,
+    UnsupportedModelError,
+)
+PLAIN_WORDS = {  # for those of the command-line library
+    "Input should be a valid integer, unable to parse string as an integer": "it must be a whole number",
+    "Input should be a valid number, unable to parse string as a number": "it must be a number",
+}
 
 
 class OutputClosed(Exception):
@@ -85,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = typer.main.get_command(app).main(args=given, prog_name="twostroke", standalone_mode=False)
     except typer.TyperException as error:
         said = error.format_message().rstrip(".")
+        for words, plain in PLAIN_WORDS.items():
+            said = said.replace(words, plain)
         return fail(f"{said}; twostroke --help shows what there is", ExitCode.USER_MISTAKE)
     except USER_MISTAKES as error:
         return fail(str(error), ExitCode.USER_MISTAKE)

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.loading import KVOption, ModelOption, ThreadsOption, find_model
 from twostroke.config import resolve
 from twostroke.errors import ConfigError
-from twostroke.llm import LLM
 from twostroke.measure.generation import Comparison, Load, Series, compare
 from twostroke.measure.peer import PeerProcess
 from twostroke.model.catalog import DEFAULT_MODEL
+from twostroke.view import quantity
 
 
 def bench(
@@ -36,6 +37,8 @@ def bench(
     load = Load(prompt=prompt, generate=generate, depth=depth, batch=batch)
     config = resolve()
     path = find_model(model, config=config, quiet=as_json)
+    with leaving_on_interrupt():
+        from twostroke.llm import LLM  # with all it stands on a third of a second
     with ExitStack() as stack:
         llm = stack.enter_context(LLM(model, threads=threads, kv=kv, config=config))
         peer = None
@@ -66,7 +69,7 @@ def json_of(comparison: Comparison, load: Load, about: dict[str, Any], peer: Pee
 
 def lines_of(comparison: Comparison, load: Load, about: dict[str, Any], peer: PeerProcess | None) -> list[str]:
     """A table: tokens per second, median and spread of the runs."""
-    where = f"{about['model']}  {about['isa']}, {about['threads']} threads, kv {about['kv']}"
+    where = f"{about['model']}  {about['isa']}, {quantity.count(about['threads'], 'thread')}, kv {about['kv']}"
     prefill, decode = f"prefill {load.prompt} at depth {load.depth}", f"decode {load.generate} at depth {load.depth}"
     lines = [
         f"{where}, median of {about['repeat']} [lowest, highest], tok/s",

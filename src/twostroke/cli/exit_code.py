@@ -8,5 +8,5 @@ class ExitCode(IntEnum):
 
     DONE = 0
     FAILED = 1
-    USER_MISTAKE = 2  # the line on stderr says how to mend it
+    USER_MISTAKE = 2  # a flag, file or answer that cannot work; the line on stderr says how to mend it
     INTERRUPTED = 130  # 128 + SIGINT

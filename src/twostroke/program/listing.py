@@ -197,11 +197,15 @@ def _aligned(row: Iterable[str], widths: list[int]) -> str:
 
 def _head_text(program: Program) -> list[str]:
     num_layers = sum(len(group.layers) for group in program.kv_groups)
-    sizes = f"{num_layers} layers, width {program.width}, vocabulary {program.vocab_size}"
+    sizes = f"{_counted(num_layers, 'layer')}, width {program.width}, vocabulary {program.vocab_size}"
     return [
         f"{program.architecture}: {sizes}, context {program.context_length}",
         f"{count_text(num_parameters(program))} parameters in {count_text(weight_bytes(program))}B",
     ]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _total_text(phase: str, cost: Cost) -> str:
@@ -218,7 +222,8 @@ def _kv_text(listing: Listing) -> list[str]:
         per_token = 2 * len(group.layers) * group.num_kv_heads * group.head_dim * KV_ELEMENT_BYTES[listing.kv_precision]
         sees = "all positions" if group.window is None else f"a window of {group.window}"
         lines.append(
-            f"KV group {group.id}: {len(group.layers)} layers, {group.num_kv_heads} heads of {group.head_dim}, {sees}, "
+            f"KV group {group.id}: {_counted(len(group.layers), 'layer')}, "
+            f"{_counted(group.num_kv_heads, 'head')} of {group.head_dim}, {sees}, "
             f"{count_text(per_token)}B per token as {listing.kv_precision}"
         )
     return lines

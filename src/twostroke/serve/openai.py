@@ -192,7 +192,8 @@ def _refuse_unknown(fields: Mapping[str, Any], *, known: Sequence[str], place: s
         if name not in known:
             field = _cut(f"{place}{name}", MAX_SHOWN)
             raise ApiError(
-                f"{field} is not supported: it would change nothing, leave it out (known: {', '.join(sorted(known))})",
+                f"{field} is refused: this server does not honour it, leave it out "
+                f"(honoured: {', '.join(sorted(known))})",
                 param=field,
                 code="unknown_field",
             )

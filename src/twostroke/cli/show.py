@@ -6,10 +6,13 @@ from typing import Annotated, get_args
 
 import typer
 
-from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.loading import find_model
 from twostroke.config import resolve
 from twostroke.errors import ConfigError, ModelFileError
+from twostroke.model.families import build_program
+from twostroke.model.finite import check_finite
+from twostroke.model.open import open_model
+from twostroke.program.listing import list_program, listing_dict, listing_text
 from twostroke.program.reader import Precision
 
 PREFILL_TOKENS = 512  # a model made for less shows a prefill of its whole context

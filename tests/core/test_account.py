@@ -76,8 +76,11 @@ def test_a_prefill_blames_decodes_for_their_part_alone() -> None:
     )
 
 
-def account(*steps: tuple[StepRecord, StallKind | None], arrival_s: float, finish_s: float) -> Account:
+def account(
+    *steps: tuple[StepRecord, StallKind | None], arrival_s: float, finish_s: float, first_token_s: float | None = None
+) -> Account:
     made = Account(request_id="r0", sequence_id=0, arrival_s=arrival_s, before={Part.TOKENIZE: 0.001})
+    made.first_token_s = first_token_s
     made.steps.extend(steps)
     made.finish_s = finish_s
     return made
@@ -92,6 +95,7 @@ def test_steps_without_a_row_are_stalls_and_the_sum_is_closed() -> None:
         (record(other, start_s=1.2), StallKind.PREEMPTION),
         (record(later, start_s=1.4), None),
         arrival_s=0.5,
+        first_token_s=1.103,
         finish_s=1.6,
     )
     ledger = made.read()
@@ -103,6 +107,17 @@ def test_steps_without_a_row_are_stalls_and_the_sum_is_closed() -> None:
     (stall,) = ledger.stalls
     assert stall.kind is StallKind.PREEMPTION
     assert stall.time_s == pytest.approx(0.103)
+
+
+def test_only_what_led_to_the_first_token_is_its_sampling() -> None:
+    chunks = [record(row(0, start=8 * n, tokens=8, phase=Phase.PREFILL), start_s=1.0 + n) for n in range(2)]
+    again = record(row(0, start=0, tokens=20, phase=Phase.PREFILL), start_s=5.0)  # recomputed after preemption
+    steps = [(each, None) for each in (*chunks, again)]
+    ledger = account(*steps, arrival_s=0.5, first_token_s=chunks[1].handed_s, finish_s=6.0).read()
+    assert ledger.parts[Part.PREFILL] == pytest.approx(0.3)
+    assert ledger.parts[Part.FIRST_SAMPLE] == pytest.approx(0.004)
+    assert ledger.parts[Part.SAMPLE] == pytest.approx(0.002)
+    assert ledger.total_s == pytest.approx(5.5)
 
 
 def test_a_request_that_never_ran_only_queued() -> None:

@@ -14,7 +14,9 @@ from twostroke.core.step_cost import StepCost
 class StepRecord:
     """One step as it happened, shared by every request that lived through it.
 
-    start_s -- plan, bind, run --> logits_s -- sample --> sampled_s -- detokenize, hand over --> handed_s
+    start_s -- plan, bind, run --> logits_s -- sample --> sampled_s -- detokenize, commit --> handed_s
+
+    At `handed_s` the step's tokens go to their streams.
     """
 
     start_s: float
@@ -79,8 +81,8 @@ class Account:
         parts[own] += own_s
         for key, time_s in lost.items():
             stalls[key] += time_s
-        sample = Part.FIRST_SAMPLE if own is Part.PREFILL else Part.SAMPLE
-        parts[sample] += record.sampled_s - record.logits_s
+        is_first = self.first_token_s is None or record.start_s < self.first_token_s  # prefill may come again later
+        parts[Part.FIRST_SAMPLE if is_first else Part.SAMPLE] += record.sampled_s - record.logits_s
         parts[Part.DETOKENIZE] += min(record.handed_s, end_s) - record.sampled_s
 
 

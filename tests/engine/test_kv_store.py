@@ -122,8 +122,17 @@ def test_available_memory_is_the_smaller_of_kernel_and_cgroup(tmp_path: Path) ->
     assert available_memory_bytes(meminfo, tmp_path) == 200_000
 
 
-def test_unknown_memory_asks_for_a_context(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="context"):
+def test_file_cache_of_a_cgroup_is_not_memory_in_use(tmp_path: Path) -> None:
+    for name, text in (("memory.max", "300000"), ("memory.current", "290000")):
+        (tmp_path / name).write_text(f"{text}\n")
+    (tmp_path / "memory.stat").write_text("anon 20000\ninactive_file 200000\nactive_file 50000\n")
+    assert available_memory_bytes(tmp_path / "none", tmp_path) == 300_000 - 40_000
+    (tmp_path / "memory.stat").write_text("inactive_file 295000\n")  # read a moment later than the sum
+    assert available_memory_bytes(tmp_path / "none", tmp_path) == 300_000
+
+
+def test_unknown_memory_names_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="neither /proc/meminfo nor cgroup limits"):
         available_memory_bytes(tmp_path / "none", tmp_path)
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from twostroke.core.event import KVUsage
 from twostroke.errors import CapacityError, ConfigError
+from twostroke.program.cost import KV_ELEMENT_BYTES
 from twostroke.program.program import KVGroup, Program
 from twostroke.program.reader import KVSpec, Precision
 
-ELEMENT_BYTES: dict[Precision, int] = {"f32": 4, "f16": 2, "bf16": 2}
 MEMORY_SHARE = 0.5  # of the memory available at load: the rest is for packed weights, page cache and neighbours
 
 
@@ -28,7 +28,7 @@ class KVSize:
 
 def block_bytes(group: KVGroup, *, precision: Precision, block_size: int) -> int:
     """Bytes of one block: K and V of every layer and head of the group."""
-    return 2 * len(group.layers) * group.num_kv_heads * group.head_dim * block_size * ELEMENT_BYTES[precision]
+    return 2 * len(group.layers) * group.num_kv_heads * group.head_dim * block_size * KV_ELEMENT_BYTES[precision]
 
 
 def plan_kv(
@@ -102,10 +102,21 @@ def available_memory_bytes(proc: Path = Path("/proc/meminfo"), cgroup: Path = Pa
         limits.append(int(fields["MemAvailable"].split()[0]) * 1024)
     limit, current = cgroup / "memory.max", cgroup / "memory.current"
     if limit.exists() and current.exists() and (text := limit.read_text().strip()) != "max":
-        limits.append(max(0, int(text) - int(current.read_text())))
+        used = int(current.read_text()) - _given_back_bytes(cgroup / "memory.stat")
+        limits.append(max(0, int(text) - max(0, used)))
     if not limits:
-        raise ConfigError("cannot tell how much memory is free on this system: state a context to size the KV cache")
+        raise ConfigError(
+            "cannot tell how much memory is free: this system has neither /proc/meminfo nor cgroup limits"
+        )
     return min(limits)
+
+
+def _given_back_bytes(stat: Path) -> int:
+    """File cache a cgroup is charged for and gives back when asked: a model just downloaded fills it."""
+    if not stat.exists():
+        return 0
+    fields = dict(line.split() for line in stat.read_text().splitlines())
+    return int(fields.get("active_file", 0)) + int(fields.get("inactive_file", 0))
 
 
 def _blocks(group: KVGroup, tokens: int, *, block_size: int, max_step_tokens: int) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twostroke.errors import KernelError
+from twostroke.program.cost import KV_ELEMENT_BYTES
 from twostroke.program.op import (
     Activation,
     AttendAttrs,
@@ -29,7 +30,6 @@ from twostroke.program.program import BoundStep, Instr, KVGroup, Program, RopeTa
 from twostroke.program.quant import TENSOR_TYPES, Arithmetic, FloatArray, StoredTensor, dequantise, to_bf16
 from twostroke.program.reader import KVSpec
 
-_KV_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 A8_GROUP = 32  # inputs that share one scale
 A8_SMALLEST = np.float32(2.0**-100)  # below it a group counts as zero: the inverse of its scale would overflow
 
@@ -137,7 +137,7 @@ class KVArrays:
         dtype = np.float16 if kv.precision == "f16" else np.float32  # bf16 is held as rounded float32
         shape = (2, len(group.layers), num_blocks, kv.block_size, group.num_kv_heads, group.head_dim)
         self.arrays = np.full(shape, np.nan, dtype)
-        self.bytes_per_block = self.arrays[:, :, :1].size * _KV_BYTES[kv.precision]
+        self.bytes_per_block = self.arrays[:, :, :1].size * KV_ELEMENT_BYTES[kv.precision]
 
     def write(self, layer: int, slots: npt.NDArray[np.int64], k: FloatArray, v: FloatArray) -> None:
         for index, rows in enumerate((to_bf16(k), to_bf16(v)) if self.precision == "bf16" else (k, v)):

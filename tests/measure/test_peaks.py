@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from twostroke import _native
 from twostroke.core.clock import VirtualClock
 from twostroke.core.peaks import Peaks
-from twostroke.measure.peaks import MAX_READ_BYTES, MIN_READ_BYTES, ensure_peaks, measure_peaks
+from twostroke.measure.peaks import MAX_READ_BYTES, MIN_READ_BYTES, NUM_PROBES, ensure_peaks, measure_peaks
 
 OPS_PER_S = {"int8": 800e9, "bf16": 400e9, "fp32": 100e9}
 BYTES_PER_S = 20e9
@@ -22,10 +23,14 @@ def is_measured(peaks: Peaks) -> bool:
 
 
 class ScriptedProbe:
-    """Work of known rates on a virtual clock; every second run is disturbed and takes three times as long."""
+    """Work of known rates on a virtual clock; every second run is disturbed and takes three times as long.
 
-    def __init__(self, clock: VirtualClock, num_bytes: int = 64 << 20) -> None:
+    On a busy machine all of it is slower by `slowness`.
+    """
+
+    def __init__(self, clock: VirtualClock, num_bytes: int = 64 << 20, *, slowness: float = 1.0) -> None:
         self.clock = clock
+        self.slowness = slowness
         self.num_bytes = num_bytes
         self.num_runs = 0
 
@@ -37,7 +42,7 @@ class ScriptedProbe:
 
     def _work(self, amount: int, per_s: float) -> int:
         self.num_runs += 1
-        self.clock.advance(amount / per_s * (3 if self.num_runs % 2 else 1))
+        self.clock.advance(amount / per_s * self.slowness * (3 if self.num_runs % 2 else 1))
         return amount
 
 
@@ -47,18 +52,27 @@ class Machine:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.clock = VirtualClock()
+        self.slowness = 1.0
         self.asked: list[tuple[str, int, int]] = []
 
     def new_probe(self, isa: str, threads: int, num_bytes: int) -> ScriptedProbe:
         self.asked.append((isa, threads, num_bytes))
-        return ScriptedProbe(self.clock, num_bytes)
+        return ScriptedProbe(self.clock, num_bytes, slowness=self.slowness)
 
-    def peaks(self, *, isa: str = "portable", threads: int = 2, weight_bytes: int = 100 << 20) -> Peaks:
+    def peaks(
+        self,
+        *,
+        isa: str = "portable",
+        threads: int = 2,
+        weight_bytes: int = 100 << 20,
+        are_beaten: Callable[[Peaks], bool] = lambda peaks: False,
+    ) -> Peaks:
         return ensure_peaks(
             home=self.home,
             isa=isa,
             threads=threads,
             weight_bytes=weight_bytes,
+            are_beaten=are_beaten,
             clock=self.clock,
             new_probe=self.new_probe,
         )
@@ -88,9 +102,36 @@ def test_what_was_measured_is_kept(tmp_path: Path) -> None:
     first = machine.peaks()
     assert is_measured(first)
     assert (first.isa, first.threads) == ("portable", 2)
-    assert machine.peaks() == first
-    assert len(machine.asked) == 1
+    for _ in range(NUM_PROBES + 2):
+        assert is_measured(machine.peaks())
+    assert len(machine.asked) == NUM_PROBES
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_the_best_of_the_first_runs_counts(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for machine.slowness, is_best in [(5.0, False), (1.0, True), (2.0, True), (5.0, True)]:
+        assert is_measured(machine.peaks()) is is_best
+    assert len(machine.asked) == NUM_PROBES
+
+
+def test_peaks_that_a_phase_went_beyond_are_measured_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.slowness = 4.0
+    for _ in range(NUM_PROBES):
+        machine.peaks()
+    machine.slowness = 1.0
+    assert not is_measured(machine.peaks())
+    assert is_measured(machine.peaks(are_beaten=lambda peaks: peaks.fp32_ops_per_s < 50e9))
+    assert is_measured(machine.peaks(are_beaten=lambda peaks: peaks.fp32_ops_per_s < 50e9))
+    assert len(machine.asked) == NUM_PROBES + 1
+
+
+def test_one_call_makes_one_probe_of_half_a_second(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.peaks(are_beaten=lambda peaks: True)
+    assert len(machine.asked) == 1
+    assert machine.clock.now() < 0.5
 
 
 @pytest.mark.parametrize("changes", [{"isa": "avx512"}, {"threads": 1}, {"weight_bytes": 200 << 20}])
@@ -118,6 +159,7 @@ def test_the_buffer_is_as_large_as_the_weights_within_limits(
     assert machine.asked == [("portable", 2, read_bytes)]
 
 
+RATES = {"int8_ops_per_s": 1, "bf16_ops_per_s": 1, "fp32_ops_per_s": 1}
 DAMAGED = [
     b"",
     b"{",
@@ -125,7 +167,10 @@ DAMAGED = [
     b"null",
     b"\xff\xfe",
     b'{"threads": 2}',
-    json.dumps({"threads": 2, "isa": "x", "int8_ops_per_s": 0, "bf16_ops_per_s": 1, "fp32_ops_per_s": 1}).encode(),
+    b'{"peaks": 3, "num_probes": 3}',
+    json.dumps({"peaks": {"threads": 2, "isa": "x", **RATES}, "num_probes": 3}).encode(),
+    json.dumps({"peaks": {"threads": 2, "isa": "x", **RATES, "read_bytes_per_s": 1}, "num_probes": "3"}).encode(),
+    json.dumps({"peaks": {"threads": 2, "isa": "x", **RATES, "read_bytes_per_s": 1}, "num_probes": 0}).encode(),
 ]
 
 
@@ -136,15 +181,16 @@ def test_a_damaged_file_is_measured_again_and_replaced(tmp_path: Path, content: 
     machine.file.write_bytes(content)
     assert is_measured(machine.peaks())
     assert len(machine.asked) == 2
-    assert is_measured(machine.peaks())
-    assert len(machine.asked) == 2
+    assert json.loads(machine.file.read_text())["num_probes"] == 1
 
 
 @pytest.mark.parametrize("rate", [0, -1.0, "fast", None, float("nan"), float("inf")])
 def test_a_rate_that_is_none_is_measured_again(tmp_path: Path, rate: object) -> None:
     machine = Machine(tmp_path)
     machine.peaks()
-    machine.file.write_text(json.dumps(json.loads(machine.file.read_text()) | {"read_bytes_per_s": rate}))
+    fields = json.loads(machine.file.read_text())
+    fields["peaks"]["read_bytes_per_s"] = rate
+    machine.file.write_text(json.dumps(fields))
     assert is_measured(machine.peaks())
 
 

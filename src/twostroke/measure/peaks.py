@@ -1,7 +1,8 @@
 """The machine's peak rates: a short probe (at most half a second), cached per CPU, threads, ISA and buffer size.
 
-Called by doors after their first answer, so that it delays nothing. Where the cache cannot be written
-it measures every time, and says so.
+Neighbours and other programs only ever make a probe slower, so the best rates of several processes count:
+the first few runs probe, later ones only when a phase went faster than the peaks. Called by doors after an
+answer, so that it delays nothing. Where the cache cannot be written it measures every time, and says so.
 """
 
 import dataclasses
@@ -22,11 +23,13 @@ from twostroke.core.peaks import Peaks
 
 logger = logging.getLogger("twostroke")
 
-VERSION = 1  # of the probe: a change makes cached peaks stale
+VERSION = 2  # of the probe and its file: a change makes cached peaks stale
+NUM_PROBES = 3  # runs apart from each other: one of them meets a machine that is not busy
 UNIT_BUDGET_S = 0.06  # three units and the reads stay below half a second
 READ_BUDGET_S = 0.2
 MIN_READ_BYTES = 1 << 20  # a smaller model lives in the caches, and is judged by their rate
 MAX_READ_BYTES = 256 << 20  # touching more than this would itself take longer than the probe may
+RATES = ("int8_ops_per_s", "bf16_ops_per_s", "fp32_ops_per_s", "read_bytes_per_s")
 ROUNDS = 100_000  # about half a millisecond on a fast core: many runs fit the budget, starting threads does not count
 
 
@@ -37,25 +40,38 @@ class Probe(Protocol):
     def read(self) -> int: ...  # bytes read
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Known:
+    """What the file holds: the best rates of so many probes."""
+
+    peaks: Peaks
+    num_probes: int
+
+
 def ensure_peaks(
     *,
     home: Path,
     isa: str,
     threads: int,
     weight_bytes: int,
+    are_beaten: Callable[[Peaks], bool] = lambda peaks: False,
     clock: Clock | None = None,
     new_probe: Callable[[str, int, int], Probe] = _native.Probe,
 ) -> Peaks:
-    """The cached peaks for this machine and these settings, measured now if there are none."""
+    """The best rates known for this machine and these settings, with at most one probe.
+
+    It is made while fewer than NUM_PROBES are known, and when `are_beaten` says that the known peaks are too low.
+    """
     read_bytes = min(max(weight_bytes, MIN_READ_BYTES), MAX_READ_BYTES) >> 20 << 20
     path = _cache_path(home, isa=isa, threads=threads, read_bytes=read_bytes)
-    cached = _load(path)
-    if cached is not None:
-        return cached
+    known = _load(path)
+    if known is not None and known.num_probes >= NUM_PROBES and not are_beaten(known.peaks):
+        return known.peaks
     probe = new_probe(isa, threads, read_bytes)
-    peaks = measure_peaks(probe, isa=isa, threads=threads, clock=clock or WallClock())
-    _store(path, peaks)
-    return peaks
+    measured = Known(measure_peaks(probe, isa=isa, threads=threads, clock=clock or WallClock()), num_probes=1)
+    best = measured if known is None else _best(known, measured)
+    _store(path, best)
+    return best.peaks
 
 
 def measure_peaks(probe: Probe, *, isa: str, threads: int, clock: Clock) -> Peaks:
@@ -69,6 +85,13 @@ def measure_peaks(probe: Probe, *, isa: str, threads: int, clock: Clock) -> Peak
         fp32_ops_per_s=rates["fp32"],
         read_bytes_per_s=_best_rate(probe.read, clock, budget_s=READ_BUDGET_S),
     )
+
+
+def _best(known: Known, measured: Known) -> Known:
+    peaks = dataclasses.replace(
+        known.peaks, **{name: max(getattr(known.peaks, name), getattr(measured.peaks, name)) for name in RATES}
+    )
+    return Known(peaks, num_probes=known.num_probes + measured.num_probes)
 
 
 def _compute_rate(probe: Probe, unit: str, clock: Clock) -> float:
@@ -101,22 +124,24 @@ def _cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return platform.processor()
 
 
-def _load(path: Path) -> Peaks | None:
+def _load(path: Path) -> Known | None:
     """A damaged or old cache file is no peaks: they are measured again and the file is replaced."""
     try:
-        peaks = Peaks(**json.loads(path.read_text()))
-        rates = (peaks.int8_ops_per_s, peaks.bf16_ops_per_s, peaks.fp32_ops_per_s, peaks.read_bytes_per_s)
-        return peaks if all(math.isfinite(rate) and rate > 0 for rate in rates) else None
-    except (OSError, ValueError, TypeError):
+        fields = json.loads(path.read_text())
+        known = Known(Peaks(**fields["peaks"]), num_probes=fields["num_probes"])
+        rates = (getattr(known.peaks, name) for name in RATES)
+        is_sound = all(math.isfinite(rate) and rate > 0 for rate in rates) and known.num_probes > 0
+        return known if is_sound else None
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _store(path: Path, peaks: Peaks) -> None:
+def _store(path: Path, known: Known) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
         with os.fdopen(descriptor, "w") as file:
-            json.dump(dataclasses.asdict(peaks), file)
+            json.dump(dataclasses.asdict(known), file)
         Path(temporary).replace(path)
     except OSError as error:  # an answer is there already: its report must not fail
         logger.warning("the measured peaks cannot be kept in %s: %s", path.parent, error.strerror)

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ from twostroke.errors import (
     ConfigError,
     ParamsError,
     PromptError,
+    QueueFullError,
     RequestError,
     TwostrokeError,
 )
 from twostroke.llm import LLM
 from twostroke.params import SamplingParams
+from twostroke.schedule.config import SchedulerConfig
 
 WAIT_S = 20.0
 ENDLESS = SamplingParams(max_tokens=900)
@@ -89,6 +92,19 @@ def test_generate_takes_one_prompt_or_several_of_either_kind(llm: LLM, prompts: 
     assert [result.text for result in results] == [ANSWER] * count
     assert {result.token_ids for result in results} == {ANSWER_IDS}
     assert {result.finish_reason for result in results} == {FinishReason.STOP}
+
+
+def test_prompts_beyond_the_queue_wait_for_those_before_them(puppet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twostroke.load.SchedulerConfig", partial(SchedulerConfig, max_waiting=2))
+    monkeypatch.setattr("twostroke.load.MAX_ROWS", 1)
+    with open_llm(puppet) as llm:
+        results = llm.generate(["?", "sky?"] * 10, SamplingParams(max_tokens=40))
+        assert [result.text for result in results] == [ANSWER] * 20
+        others = [llm.submit(LOOP, ENDLESS) for _ in range(3)]
+        with pytest.raises(QueueFullError):
+            llm.generate(["?"])
+        for handle in others:
+            handle.cancel()
 
 
 def test_results_come_in_the_order_of_the_prompts(llm: LLM) -> None:

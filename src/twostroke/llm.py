@@ -26,7 +26,7 @@ from twostroke.core.request import Request
 from twostroke.core.snapshot import Snapshot
 from twostroke.engine.kv_store import available_memory_bytes
 from twostroke.engine.worker import Worker
-from twostroke.errors import CapacityError, ParamsError, PromptError, RequestError, TwostrokeError
+from twostroke.errors import CapacityError, ParamsError, PromptError, QueueFullError, RequestError, TwostrokeError
 from twostroke.handle import EventStream, Handle, ResultCollector
 from twostroke.load import load_model
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
@@ -151,7 +151,7 @@ class LLM:
     ) -> list[Result]:
         """Answers to one prompt or several, raw text or token ids, no template; always a list, in order.
 
-        Several run in one batch. Raises RequestError for the first that failed.
+        Several run in one batch, as many as there may be. Raises RequestError for the first that failed.
         """
         return self._answers(_several(prompts), params)
 
@@ -224,10 +224,22 @@ class LLM:
     def _answers(self, prompts: Sequence[Prompt], params: SamplingParams | None) -> list[Result]:
         """Results of all, in order. Where one fails, or the caller is interrupted, nothing goes on unheard."""
         handles: list[Handle] = []
+        unfinished = iter(handles)  # sees what is appended later
         with _cancelled_on_error(handles):
             for prompt in prompts:
-                handles.append(self.submit(prompt, params))
+                handles.append(self._submit_in_turn(prompt, params, unfinished))
             return [_checked(handle.result()) for handle in handles]
+
+    def _submit_in_turn(self, prompt: Prompt, params: SamplingParams | None, unfinished: Iterator[Handle]) -> Handle:
+        """Start a request; where the queue is full, once requests of the same call have ended."""
+        while True:
+            try:
+                return self.submit(prompt, params)
+            except QueueFullError:
+                earlier = next(unfinished, None)
+                if earlier is None:  # it is full of others'
+                    raise
+                earlier.result()
 
     def _cancel(self, request_id: str) -> None:
         with suppress(TwostrokeError):  # a closed model has ended all its requests

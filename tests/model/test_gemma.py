@@ -145,9 +145,9 @@ def test_a_missing_norm_is_named(name: str) -> None:
     [
         ("attention.sliding_window", -1, "is -1: it must be from 1"),
         ("attention.sliding_window_pattern", 0, "is 0: it must be from 1"),
-        ("attention.scale", float("nan"), "is nan: it must be a finite number above 0"),
+        ("attention.scale", float("nan"), "is nan: it must be from 1e-30 to 1e.30"),
         ("rope.freq_base_swa", 0.5, "is 0.5: it must be above 1"),
-        ("final_logit_softcapping", -30.0, "is -30: it must be a finite number above 0"),
+        ("final_logit_softcapping", -30.0, "is -30: it must be from 1e-30 to 1e.30"),
     ],
 )
 def test_a_wrong_number_names_its_key(key: str, value: float, message: str) -> None:

@@ -208,11 +208,14 @@ def test_yarn_keeps_its_betas_and_its_attention_factor() -> None:
         ({"rope_type": "blah", "factor": 2.0}, "rope_type 'blah' is not supported; supported are default, linear"),
         ({"rope_type": "dynamic", "factor": 2.0}, "rope_type 'dynamic' is not supported"),
         ({"rope_type": 3, "factor": 2.0}, "rope_type 3 is not supported"),
+        ({"rope_type": ["yarn"], "factor": 2.0}, "rope_type ['yarn'] is not supported"),
+        ({"rope_type": "linear", "factor": 10**400}, "it must be a number from 1e-30 to 1e+30"),
+        ({"rope_type": "yarn", "factor": 2.0, "beta_fast": 1e308}, "'beta_fast' is 1e+308; it must be a number from"),
         ({"factor": 2.0}, "has no rope_type"),
         ({"rope_type": "yarn"}, "rope scaling 'yarn' has no 'factor'"),
         ({"rope_type": "linear", "factor": None}, "rope scaling 'linear' has no 'factor'"),
-        ({"rope_type": "linear", "factor": 0}, "'factor' is 0; it must be a finite number above 0"),
-        ({"rope_type": "linear", "factor": "4"}, "'factor' is '4'; it must be a finite number above 0"),
+        ({"rope_type": "linear", "factor": 0}, "'factor' is 0; it must be a number from 1e-30 to 1e+30"),
+        ({"rope_type": "linear", "factor": "4"}, "'factor' is '4'; it must be a number from 1e-30 to 1e+30"),
         ({"rope_type": "linear", "factor": True}, "'factor' is True"),
         ({"rope_type": "linear", "factor": 0.5}, "'factor' is 0.5; it must be at least 1"),
         ({"rope_type": "linear", "factor": float("inf")}, "'factor' is inf"),
@@ -236,6 +239,21 @@ def test_wrong_scaling_is_refused(scaling: dict[str, Any], message: str) -> None
 @pytest.mark.parametrize("value", ["yarn", [1], 4])
 def test_scaling_that_is_no_object_is_refused(value: object) -> None:
     assert "rope_scaling is" in refusal(rope_scaling=value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hidden_size", 10**400),
+        ("head_dim", 10**400),
+        ("rms_norm_eps", 10**400),
+        ("rope_theta", 10**400),
+        ("partial_rotary_factor", 10**400),
+        ("partial_rotary_factor", 1e308),
+    ],
+)
+def test_a_number_too_large_to_compute_with_is_refused_by_its_key(key: str, value: Any) -> None:
+    assert f"'{key}' is" in refusal(**{key: value})
 
 
 def test_base_of_zero_is_refused() -> None:

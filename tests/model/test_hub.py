@@ -132,6 +132,13 @@ def test_quantisation_is_a_whole_word() -> None:
         choose_files(HubName("o/r", "Q8_0"), files("a-Q8_0.gguf", "b-Q8_0.gguf"))
 
 
+@pytest.mark.parametrize("path", ["../../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", ".."])
+def test_file_outside_the_repository_is_never_chosen(path: str) -> None:
+    assert chosen(HubName("o/r"), path, "good.gguf") == ["good.gguf"]
+    with pytest.raises(ModelNotFoundError, match="no file for"):
+        chosen(HubName("o/r", path), path, "good.gguf")
+
+
 def test_image_projector_is_no_model() -> None:
     assert chosen(HubName("o/r"), "mmproj-model-f16.gguf", "model.gguf") == ["model.gguf"]
 

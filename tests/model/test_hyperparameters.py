@@ -76,21 +76,34 @@ def test_an_optional_number_is_none_when_absent_or_zero() -> None:
     assert params.optional_positive("absent") is None
     assert params.optional_positive("zero") is None
     assert params.optional_positive("half") == 0.5
-    with pytest.raises(ModelFileError, match="is nan: it must be a finite number above 0"):
+    with pytest.raises(ModelFileError, match=r"is nan: it must be from 1e-30 to 1e\+30"):
         params.optional_positive("bad")
 
 
-@pytest.mark.parametrize("value", [0.0, -1.5, float("inf"), float("-inf"), float("nan")])
-def test_positive_means_finite_and_above_zero(value: float) -> None:
-    with pytest.raises(ModelFileError, match=r"llama\.x' is .*: it must be a finite number above 0"):
+@pytest.mark.parametrize("value", [0.0, -1.5, 5e-324, 1e-31, 1e31, 1e308, float("inf"), float("-inf"), float("nan")])
+def test_positive_means_above_zero_and_small_enough_to_compute_with(value: float) -> None:
+    with pytest.raises(ModelFileError, match=r"llama\.x' is .*: it must be from 1e-30 to 1e.30"):
         params_of(x=value).positive("x")
+
+
+def test_a_number_wider_than_64_bits_is_refused_whoever_asks() -> None:
+    """Only JSON can spell one; as a float it would be an OverflowError."""
+    params = params_of(n=10**400)
+    for read in (params.count, params.optional_count, params.positive, params.optional_positive):
+        with pytest.raises(ModelFileError, match=r"llama\.n' is a whole number of 1329 bits; the limit is 64"):
+            read("n")
+
+
+def test_a_head_is_bounded_before_its_angles_are_made() -> None:
+    with pytest.raises(ModelFileError, match=r"key_length' is 16777216: it must be from 1 to 65536"):
+        build_program(make_source(metadata={"llama.attention.key_length": 2**24, "llama.rope.dimension_count": 2**24}))
 
 
 def test_positive_takes_whole_numbers_too() -> None:
     assert params_of(x=3).positive("x") == 3.0
 
 
-@pytest.mark.parametrize(("value", "message"), [(1.0, "is 1: it must be above 1"), (0.0, "is 0: it must be a finite")])
+@pytest.mark.parametrize(("value", "message"), [(1.0, "is 1: it must be above 1"), (0.0, "is 0: it must be from")])
 def test_a_base_is_above_one(value: float, message: str) -> None:
     with pytest.raises(ModelFileError, match=message):
         params_of(x=value).above_one("x", default=2.0)

@@ -101,3 +101,10 @@ def test_a_template_in_go_says_why_there_is_none() -> None:
     assert why is not None
     assert "Go" in why
     assert "--raw" in why
+
+
+def test_layers_that_are_not_read_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    ollama_defaults(OllamaModel(name="tiny", path=Path("x.gguf"), unread=("messages",)))
+    assert caplog.messages == [
+        "ollama:tiny has layers that are not read here: messages; answers may differ from Ollama's"
+    ]

@@ -54,6 +54,12 @@ def test_model_is_used_where_it_lies(tmp_path: Path) -> None:
     assert open_model(model.path).architecture == "llama"
 
 
+def test_layers_nobody_reads_are_remembered(tmp_path: Path) -> None:
+    layers = [add_blob(tmp_path, kind, kind.encode()) for kind in ("license", "messages")]
+    add_manifest(tmp_path, [add_blob(tmp_path, "model", build_gguf()[0]), *layers])
+    assert read_ollama_model("tiny", tmp_path).unread == ("messages",)
+
+
 @pytest.mark.parametrize("name", ["tiny", "tiny:latest", "library/tiny", f"{HOST}/library/tiny:latest"])
 def test_every_form_of_a_name_finds_the_model(tmp_path: Path, name: str) -> None:
     add_model(tmp_path)

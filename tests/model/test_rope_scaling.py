@@ -149,7 +149,7 @@ def test_llama3_by_keys_and_by_divisors() -> None:
     ("keys", "message"),
     [
         ({"type": "linear"}, "rope.scaling.factor' is missing"),
-        ({"type": "linear", "factor": 0.0}, "rope.scaling.factor' is 0: it must be a finite number above 0"),
+        ({"type": "linear", "factor": 0.0}, "rope.scaling.factor' is 0: it must be from 1e-30 to 1e.30"),
         ({"type": "yarn", "factor": "4"}, "rope.scaling.factor' must be a number"),
         ({"type": "yarn", "factor": float("nan")}, "rope.scaling.factor' is nan"),
         ({"type": "yarn", "factor": 4.0, "yarn_beta_fast": -1.0}, "yarn_beta_fast' is -1"),
@@ -165,6 +165,10 @@ def test_llama3_by_keys_and_by_divisors() -> None:
             "high_freq_factor' is 4: it must be above low_freq_factor 4",
         ),
         ({"type": 3}, "rope.scaling.type' must be a string"),
+        ({"type": "yarn", "factor": 1e12}, "is 1e.12: it must be small enough for a context of 2147483647"),
+        ({"type": "linear", "factor": 1e9, "original_context_length": 64}, "it makes one of 6.4e.10"),
+        ({"type": "yarn", "factor": 2.0, "yarn_beta_slow": 5e-324}, "yarn_beta_slow' is 4.94.*: it must be from 1e-30"),
+        ({"type": "yarn", "factor": 2.0, "yarn_beta_fast": 1e308}, "yarn_beta_fast' is 1e.308: it must be from 1e-30"),
     ],
 )
 def test_a_wrong_setting_names_its_key(keys: dict[str, Any], message: str) -> None:

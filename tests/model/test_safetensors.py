@@ -121,6 +121,13 @@ def test_huge_number_in_the_header_is_refused(tmp_path: Path) -> None:
         read(tmp_path, pack_safetensors(header))
 
 
+def test_a_name_that_is_there_twice_is_found_in_one_pass(tmp_path: Path) -> None:
+    """Looking for each name among all others would take hours here; the time limit of a test is the judge."""
+    names = "".join(f'"t{index}":0,' for index in range(300_000))
+    with pytest.raises(ModelFileError, match="the header has 't299999' twice"):
+        read(tmp_path, pack_safetensors(f'{{{names}"t299999":0}}'.encode()))
+
+
 def test_bool_is_no_size(tmp_path: Path) -> None:
     header = safetensors_header()
     header[NORM]["shape"] = [True, 16]

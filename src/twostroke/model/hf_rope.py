@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from twostroke.errors import ModelFileError, UnsupportedModelError
-from twostroke.model.metadata import Metadata, MetadataValue
+from twostroke.model.metadata import MAX_SETTING, MIN_SETTING, Metadata, MetadataValue, is_setting
 
 _ANY_KIND = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 _KINDS = {
@@ -100,12 +100,12 @@ class _Rope:
             if self.values.keys() - _ANY_KIND:
                 raise ModelFileError(self.file, f"rope scaling {dict(self.values)!r:.120} has no rope_type")
             return "default"
-        if names[0] not in _KINDS:
+        if not isinstance(names[0], str) or names[0] not in _KINDS:
             raise UnsupportedModelError(
                 f"{self.file}: rope scaling of rope_type {names[0]!r:.80} is not supported; "
                 f"supported are {', '.join(_KINDS)}"
             )
-        return str(names[0])
+        return names[0]
 
     def scaling(self) -> dict[str, MetadataValue]:
         kind = self.kind()
@@ -125,10 +125,11 @@ class _Rope:
         return found
 
     def number(self, key: str, value: Any) -> float:
-        """A finite number above 0, or ModelFileError."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < math.inf):
+        """A number from MIN_SETTING to MAX_SETTING, or ModelFileError."""
+        if not is_setting(value):
             raise ModelFileError(
-                self.file, f"rope setting {key!r} is {value!r:.80}; it must be a finite number above 0"
+                self.file,
+                f"rope setting {key!r} is {value!r:.80}; it must be a number from {MIN_SETTING:g} to {MAX_SETTING:g}",
             )
         return float(value)
 

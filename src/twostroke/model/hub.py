@@ -7,7 +7,7 @@ Called by the catalog. The client is imported when it is used: it takes a third 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from twostroke.errors import DownloadError, ModelNotFoundError, TwostrokeError
@@ -73,8 +73,7 @@ def _fetch(name: HubName, cache: Path, *, on_progress: OnProgress | None, endpoi
     from huggingface_hub import HfApi, hf_hub_download
 
     repository = HfApi(endpoint=endpoint).model_info(name.repo, files_metadata=True, timeout=TIMEOUT_S)
-    files = [HubFile(file.rfilename, file.size or 0) for file in repository.siblings or ()]
-    chosen = choose_files(name, files)
+    chosen = choose_files(name, [HubFile(file.rfilename, file.size or 0) for file in repository.siblings or ()])
     bar = _bar_class(_Counter(on_progress, sum(file.num_bytes for file in chosen)))
     paths = [
         Path(
@@ -97,6 +96,7 @@ def choose_files(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
 
     Raises ModelNotFoundError that lists what there is, where nothing or more than one model fits.
     """
+    files = [file for file in files if not _leaves_folder(file.path)]
     ggufs = [file for file in files if file.path.endswith(".gguf") and "mmproj" not in file.path.lower()]
     if name.choice is not None:
         return _choose(name, ggufs, name.choice)
@@ -108,6 +108,11 @@ def choose_files(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
     if len(models) == 1:
         return models[0]
     raise _no_choice(name, ggufs, "which" if models else "neither GGUF files nor config.json with safetensors")
+
+
+def _leaves_folder(path: str) -> bool:
+    """No repository has such a file; a server that claims so would have the client write outside its cache."""
+    return PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts
 
 
 def _choose(name: HubName, ggufs: Sequence[HubFile], choice: str) -> list[HubFile]:

@@ -4,7 +4,6 @@ Families read their configs through it. Every error names the file, the key as s
 the limit. It builds nothing and reads no weight.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from types import MappingProxyType
 import numpy as np
 
 from twostroke.errors import ModelFileError, UnsupportedModelError
-from twostroke.model.metadata import StringArray
+from twostroke.model.metadata import MAX_SETTING, MIN_SETTING, StringArray, is_setting
 from twostroke.model.source import ModelSource, TensorTable
 
 MAX_COUNT = 2**24  # widths, heads, layers: far above any model, far below what overflows
+MAX_HEAD_DIM = 2**16  # a hundred times any model's; the rope's angles are made before weights are looked at
 MAX_CONTEXT = 2**31 - 1  # positions are int32
 # Keys that change what a model computes in ways no family here does, with the values that change nothing.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
@@ -72,14 +72,14 @@ class Hyperparameters:
         return self.count(name, at_most=at_most)
 
     def positive(self, name: str, *, default: float | None = None) -> float:
-        """A finite number above 0."""
+        """A number from MIN_SETTING to MAX_SETTING."""
         value = self.metadata.number(self.key(name), default=default)
-        if not (math.isfinite(value) and value > 0):
-            raise self.wrong(name, value, "a finite number above 0")
+        if not is_setting(value):
+            raise self.wrong(name, value, f"from {MIN_SETTING:g} to {MAX_SETTING:g}")
         return value
 
     def above_one(self, name: str, *, default: float) -> float:
-        """A finite number above 1: the base of a rope, whose logarithm divides."""
+        """A number above 1: the base of a rope, whose logarithm divides."""
         value = self.positive(name, default=default)
         if value <= 1:
             raise self.wrong(name, value, "above 1")
@@ -174,7 +174,7 @@ def _read_num_layers(params: Hyperparameters) -> int:
 def _read_head_dim(params: Hyperparameters, *, width: int, num_heads: int) -> int:
     if not params.has("attention.key_length") and width % num_heads:
         raise params.wrong("attention.head_count", num_heads, f"a divisor of the width {width}")
-    head_dim = params.count("attention.key_length", default=width // num_heads)
+    head_dim = params.count("attention.key_length", default=width // num_heads, at_most=MAX_HEAD_DIM)
     value_dim = params.count("attention.value_length", default=head_dim)
     if value_dim != head_dim:
         raise UnsupportedModelError(

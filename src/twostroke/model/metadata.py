@@ -6,12 +6,15 @@ the readers; read by families, tokenizers and chat templates.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeGuard, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from twostroke.errors import ModelFileError
+
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1  # what GGUF can store; JSON can spell any number
+MIN_SETTING, MAX_SETTING = 1e-30, 1e30  # far beyond any model's, and a product of several is still finite
 
 
 class StringArray(Sequence[str]):
@@ -67,14 +70,14 @@ class Metadata(Mapping[str, MetadataValue]):
         value = self._find(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong_type(key, "a whole number")
-        return value
+        return self._checked_width(key, value)
 
     def number(self, key: str, *, default: float | None = None) -> float:
         """A whole or floating-point number; NaN and infinity are the caller's to judge."""
         value = self._find(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong_type(key, "a number")
-        return float(value)
+        return float(self._checked_width(key, value) if isinstance(value, int) else value)
 
     def boolean(self, key: str, *, default: bool | None = None) -> bool:
         value = self._find(key, default)
@@ -117,6 +120,13 @@ class Metadata(Mapping[str, MetadataValue]):
             raise self._wrong_type(key, wanted)
         return value
 
+    def _checked_width(self, key: str, value: int) -> int:
+        if not MIN_INTEGER <= value <= MAX_INTEGER:
+            raise ModelFileError(
+                self.file, f"key {key!r} is a whole number of {value.bit_length()} bits; the limit is 64"
+            )
+        return value
+
     def _find(self, key: str, default: MetadataValue | None) -> MetadataValue:
         value = self._values.get(key, default)
         if value is None:
@@ -126,6 +136,11 @@ class Metadata(Mapping[str, MetadataValue]):
     def _wrong_type(self, key: str, wanted: str) -> ModelFileError:
         found = describe_value(self._values[key])
         return ModelFileError(self.file, f"key {key!r} must be {wanted}; the file has {found}")
+
+
+def is_setting(value: object) -> TypeGuard[int | float]:
+    """Whether this is a number a setting may have: above 0, and neither so small nor so large that sums overflow."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and MIN_SETTING <= value <= MAX_SETTING
 
 
 def describe_value(value: MetadataValue) -> str:

@@ -1,6 +1,6 @@
 """An Ollama model's parameters, system text and template as defaults in our words. Called by the catalog.
 
-A parameter that has no counterpart here is named in one warning, never silently dropped. The template
+A parameter or layer that has no counterpart here is named in one warning, never silently dropped. The template
 is in Go's template language and is not run: the GGUF file's own chat template is.
 """
 
@@ -45,6 +45,12 @@ def ollama_defaults(model: OllamaModel) -> ModelDefaults:
     if ignored:
         shown = ", ".join(f"{name} {given[name]!r:.40}" for name in ignored)
         logger.warning("ollama:%s sets what has no counterpart here and is not applied: %s", model.name, shown)
+    if model.unread:
+        logger.warning(
+            "ollama:%s has layers that are not read here: %s; answers may differ from Ollama's",
+            model.name,
+            ", ".join(model.unread),
+        )
     return ModelDefaults(
         params=_params(model, known),
         context=context,

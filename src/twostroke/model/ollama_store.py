@@ -18,18 +18,23 @@ _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,255}")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _LAYER = "application/vnd.ollama.image."
+_READ_KINDS = {"model", "template", "system", "params", "license"}  # a license has nothing to apply
 _MAX_TEXT_BYTES = 2**22
 
 
 @dataclass(frozen=True, slots=True)
 class OllamaModel:
-    """`path` is the GGUF blob. `template` is in Go's template language, `parameters` as `ollama show` lists them."""
+    """`path` is the GGUF blob. `template` is in Go's template language, `parameters` as `ollama show` lists them.
+
+    `unread` are the kinds of layers that say something and are not read, such as example messages.
+    """
 
     name: str
     path: Path
     template: str | None = None
     system: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
 
 
 def read_ollama_model(name: str, store: Path) -> OllamaModel:
@@ -53,6 +58,7 @@ def read_ollama_model(name: str, store: Path) -> OllamaModel:
         template=_text(blobs.get("template")),
         system=_text(blobs.get("system")),
         parameters=read_json_object(blobs["params"]) if "params" in blobs else {},
+        unread=tuple(sorted(blobs.keys() - _READ_KINDS)),
     )
 
 

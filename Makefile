@@ -23,8 +23,18 @@ test-all: $(VENV)/oracle.stamp
 bench: $(VENV)/bench.stamp
 	$(BIN)/twostroke bench --vs llama.cpp
 
+# pdoc sees only names that have been imported; ours wait until they are used.
+define PRINT_DOCS
+from pathlib import Path
+import pdoc
+from twostroke import *
+pdoc.render.configure(docformat="markdown")
+pdoc.pdoc("twostroke", output_directory=Path("build/docs"))
+endef
+export PRINT_DOCS
+
 docs: $(VENV)/docs.stamp
-	$(BIN)/pdoc --docformat markdown --output-directory build/docs twostroke
+	$(BIN)/python -c "$$PRINT_DOCS"
 
 # The extension beside the Python sources, for work with PYTHONPATH=src; rebuilds only what changed.
 native: $(VENV)/dev.stamp

@@ -1,8 +1,8 @@
 """The package as a whole: public names, and the facts that live in one place each."""
 
 import ast
+import importlib
 import re
-import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,13 +36,30 @@ def names_used(path: Path) -> set[str]:
     return found
 
 
+def typed_names() -> dict[str, str]:
+    """What type checkers see: each public name with the module it is imported from."""
+    tree = ast.parse(Path(twostroke.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
 def test_all_is_the_sorted_public_names() -> None:
-    public = {
-        name
-        for name, value in vars(twostroke).items()
-        if not name.startswith("_") and not isinstance(value, types.ModuleType)
-    }
-    assert twostroke.__all__ == sorted(public, key=lambda name: (not name.isupper(), name))
+    assert twostroke.__all__ == sorted(typed_names(), key=lambda name: (not name.isupper(), name))
+
+
+def test_names_come_from_where_type_checkers_see_them() -> None:
+    assert {name: home for home, names in twostroke._HOMES.items() for name in names} == typed_names()
+    for name, home in typed_names().items():
+        assert getattr(twostroke, name) is getattr(importlib.import_module(home), name)
+    assert set(twostroke.__all__) < set(dir(twostroke))
+
+
+def test_a_name_that_is_none_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'twostroke' has no attribute 'LLm'"):
+        _ = twostroke.LLm  # type: ignore[attr-defined]
+    with pytest.raises(ImportError, match="cannot import name 'LLm'"):
+        from twostroke import LLm  # type: ignore[attr-defined]  # noqa: F401
 
 
 def test_version_is_three_numbers() -> None:

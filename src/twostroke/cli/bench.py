@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.loading import KVOption, ModelOption, ThreadsOption, find_model
 from twostroke.config import resolve
 from twostroke.errors import ConfigError
-from twostroke.llm import LLM
 from twostroke.measure.generation import Comparison, Load, Series, compare
 from twostroke.measure.peer import PeerProcess
 from twostroke.model.catalog import DEFAULT_MODEL
@@ -37,6 +37,8 @@ def bench(
     load = Load(prompt=prompt, generate=generate, depth=depth, batch=batch)
     config = resolve()
     path = find_model(model, config=config, quiet=as_json)
+    with leaving_on_interrupt():
+        from twostroke.llm import LLM  # with all it stands on a third of a second
     with ExitStack() as stack:
         llm = stack.enter_context(LLM(model, threads=threads, kv=kv, config=config))
         peer = None

@@ -2,16 +2,19 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.terms import ask_terms
 from twostroke.config import Config
-from twostroke.llm import LLM
 from twostroke.model.catalog import resolve_model
 from twostroke.view.progress import Progress
 from twostroke.view.terminal import Terminal
+
+if TYPE_CHECKING:
+    from twostroke.llm import LLM
 
 ModelOption = Annotated[
     str, typer.Option("--model", "-m", help="A name (twostroke models lists them), a file or a folder.")
@@ -36,7 +39,9 @@ def find_model(name: str, *, config: Config, quiet: bool) -> Path:
         )
 
 
-def load(name: str, *, config: Config, threads: int | None, context: int | None, kv: str | None, quiet: bool) -> LLM:
+def load(name: str, *, config: Config, threads: int | None, context: int | None, kv: str | None, quiet: bool) -> "LLM":
     """A loaded model; the caller closes it."""
     find_model(name, config=config, quiet=quiet)
+    with leaving_on_interrupt():
+        from twostroke.llm import LLM  # with all it stands on a third of a second
     return LLM(name, threads=threads, context=context, kv=kv, config=config)

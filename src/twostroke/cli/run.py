@@ -4,7 +4,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,13 +17,15 @@ from twostroke.core.peaks import Peaks
 from twostroke.core.report import Result
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import ConfigError, ParamsError, RequestError
-from twostroke.llm import LLM
 from twostroke.measure.peaks import ensure_peaks
 from twostroke.model.catalog import DEFAULT_MODEL
 from twostroke.params import SamplingParams
 from twostroke.view.json_report import json_report
 from twostroke.view.phase_report import phase_report_lines
 from twostroke.view.terminal import Terminal
+
+if TYPE_CHECKING:
+    from twostroke.llm import LLM
 
 Asked = str | Sequence[Mapping[str, str]]  # raw text, or chat messages
 OTHER_FLAGS = {"stop_token_ids": "stop-token-id"}  # fields whose flag is not their own name
@@ -104,7 +106,7 @@ def question(prompt: str | None, *, system: str | None, raw: bool) -> Asked:
     return asked if system is None else [{"role": "system", "content": system}, *asked]
 
 
-def answer_and_report(llm: LLM, asked: Asked, params: SamplingParams, config: Config) -> Result:
+def answer_and_report(llm: "LLM", asked: Asked, params: SamplingParams, config: Config) -> Result:
     """Stream the answer to stdout, then the report to stderr."""
     result = answer_quietly(llm, asked, params, config)
     lines = phase_report_lines(result, llm.report(result, peaks_of(llm, config)))
@@ -112,7 +114,7 @@ def answer_and_report(llm: LLM, asked: Asked, params: SamplingParams, config: Co
     return result
 
 
-def answer_quietly(llm: LLM, asked: Asked, params: SamplingParams, config: Config) -> Result:
+def answer_quietly(llm: "LLM", asked: Asked, params: SamplingParams, config: Config) -> Result:
     """Stream the answer and one line end to stdout."""
     out = Terminal.of(sys.stdout, config)
     result = follow(lambda on_event: llm.submit(asked, params, on_event=on_event), out.write)
@@ -120,7 +122,7 @@ def answer_quietly(llm: LLM, asked: Asked, params: SamplingParams, config: Confi
     return result
 
 
-def answer_json(llm: LLM, asked: Asked, params: SamplingParams, config: Config) -> Result:
+def answer_json(llm: "LLM", asked: Asked, params: SamplingParams, config: Config) -> Result:
     """One object on stdout once the answer has ended."""
     result = follow(lambda on_event: llm.submit(asked, params, on_event=on_event), lambda text: None)
     report = llm.report(result, peaks_of(llm, config))
@@ -129,7 +131,7 @@ def answer_json(llm: LLM, asked: Asked, params: SamplingParams, config: Config) 
     return result
 
 
-def peaks_of(llm: LLM, config: Config) -> Peaks:
+def peaks_of(llm: "LLM", config: Config) -> Peaks:
     """The machine's peaks for this model, measured now unless they are known."""
     return ensure_peaks(home=config.home, isa=llm.isa, threads=llm.threads, weight_bytes=llm.weight_bytes)
 

@@ -6,14 +6,10 @@ from typing import Annotated, get_args
 
 import typer
 
+from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.loading import find_model
 from twostroke.config import resolve
 from twostroke.errors import ConfigError, ModelFileError
-from twostroke.model.families import build_program
-from twostroke.model.finite import check_finite
-from twostroke.model.open import open_model
-from twostroke.program.listing import list_program, listing_dict, listing_text
-from twostroke.program.reader import Precision
 
 PREFILL_TOKENS = 512  # a model made for less shows a prefill of its whole context
 
@@ -30,6 +26,12 @@ def show(
     check: Annotated[bool, typer.Option("--check", help="Read every weight; NaN or infinity is an error.")] = False,
 ) -> None:
     """Print a model's ops, shapes, operations and bytes per phase. Nothing is run."""
+    with leaving_on_interrupt():  # NumPy and whoever reads models: a tenth of a second
+        from twostroke.model.families import build_program
+        from twostroke.model.finite import check_finite
+        from twostroke.model.open import open_model
+        from twostroke.program.listing import list_program, listing_dict, listing_text
+        from twostroke.program.reader import Precision
     if kv not in get_args(Precision):
         raise ConfigError(f"--kv is {kv!r}: it must be one of {', '.join(get_args(Precision))}")
     source = open_model(find_model(model, config=resolve(), quiet=as_json))

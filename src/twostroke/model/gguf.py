@@ -19,10 +19,11 @@ import numpy as np
 
 from twostroke import _native
 from twostroke.errors import ModelFileError
-from twostroke.model.mapped_file import MappedFile, explain_wrong_file
+from twostroke.model.mapped_file import MappedFile
 from twostroke.model.metadata import Metadata, MetadataValue, StringArray
 from twostroke.model.source import TensorRef
 from twostroke.model.tensor_type import BLOCK_SIZES, GGUF_TYPE_NAMES
+from twostroke.model.wrong_file import explain_wrong_file
 
 _LOG = logging.getLogger("twostroke")
 

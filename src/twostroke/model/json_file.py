@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from twostroke.errors import ModelFileError
-from twostroke.model.mapped_file import explain_wrong_file
+from twostroke.model.wrong_file import explain_wrong_file
 
 MAX_JSON_BYTES = 64 * 2**20  # an index of a million tensors has about 60 MB
 

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from twostroke.errors import ModelFileError
-from twostroke.model.mapped_file import MappedFile, explain_wrong_file
+from twostroke.model.mapped_file import MappedFile
+from twostroke.model.wrong_file import explain_wrong_file
 
 MAX_HEADER_BYTES = 100_000_000  # the reference's limit
 MAX_DIMENSIONS = 8

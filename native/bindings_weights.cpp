@@ -83,7 +83,7 @@ nb::ndarray<nb::numpy, float> unpack_weight_row(const Weight& weight, int32_t ro
     return array;
 }
 
-// The input of a linear in every arithmetic it may be asked for, as the executor prepares it.
+// The input of a linear in every arithmetic it may be asked for, as the groups of a program prepare it.
 class PreparedInput {
   public:
     PreparedInput(const KernelTable& kernels, Arithmetic arithmetic, const Matrix& x) {

@@ -47,7 +47,7 @@ struct KernelTable {
     // Row `row` of a packed weight as float32 [K]: embedding look-up.
     void (*unpack_row)(TensorType type, const uint8_t* packed, int32_t row, int32_t K, float* out);
 
-    // row ops, see ops.h in each ISA's folder for the definitions; filled in by the executor's files
+    // defined in rows.h, attention.h and sample.h
     const struct RowKernels* rows;
     const struct AttentionKernels* attention;
     const struct SampleKernels* sample;

@@ -1,4 +1,4 @@
-"""Time, read in one place: the wall clock of the engine and the virtual one of tests and simulator."""
+"""Time, read in one place: the wall clock of the engine and the virtual one of tests."""
 
 import time
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Rows -> seconds: the one cost model scheduler, ledger and simulator share. Frozen; written by measurement."""
+"""Rows -> seconds: the one cost model scheduler and ledger share. Frozen; written by measurement."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Who computes what in the next step, on integers alone: the engine and the simulator drive the same objects."""
+"""Who computes what in the next step, on integers alone; time is handed in."""

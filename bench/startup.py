@@ -44,7 +44,7 @@ def main() -> None:
 
 def first_token(model: str) -> tuple[float, int]:
     """(seconds to the first byte of the answer, peak resident bytes) of one process."""
-    code = "import sys; from twostroke.cli.app import main; sys.exit(main())"
+    code = "import sys; from twostroke.cli.entry import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "run", "-m", model, "--quiet", "--max-tokens", "1", PROMPT]
     start_s = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE)

@@ -119,6 +119,21 @@ def test_threads_are_the_callers_then_the_environments_then_one_per_core(tmp_pat
     assert _threads(None, nobody) == usable_cores()
 
 
+def test_threads_that_cannot_run_at_once_are_warned_of_with_the_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("twostroke.load.usable_cpus", lambda: 4)
+    monkeypatch.setattr("twostroke.load.usable_cores", lambda: 2)
+    config = Config(home=tmp_path, threads=9, ollama_models=tmp_path)
+    assert _threads(4, config) == 4
+    assert caplog.messages == []
+    assert _threads(None, config) == 9
+    assert caplog.messages == [
+        "threads is 9, this process may use 4 CPUs: threads that cannot run at the same time wait for each other and "
+        "slow every step; take 2 or fewer"
+    ]
+
+
 @pytest.mark.parametrize("threads", [0, -1, 1025, True])
 def test_threads_out_of_range_name_the_range(tmp_path: Path, threads: int) -> None:
     with pytest.raises(ConfigError, match="from 1 to 1024"):

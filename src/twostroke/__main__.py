@@ -2,7 +2,7 @@
 
 import sys
 
-from twostroke.cli.app import main
+from twostroke.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,7 +11,7 @@ from twostroke.cache.config import CacheConfig
 from twostroke.config import MAX_THREADS, Config
 from twostroke.core.clock import Clock
 from twostroke.engine.bind import Binder
-from twostroke.engine.cores import usable_cores
+from twostroke.engine.cores import usable_cores, usable_cpus
 from twostroke.engine.cost_fit import StepCostFit, StepCounts
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_store import KVSize, available_memory_bytes, plan_kv
@@ -236,4 +236,12 @@ def _threads(threads: int | None, config: Config) -> int:
         return usable_cores()
     if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
         raise ConfigError(f"threads is {threads!r}: it must be a whole number from 1 to {MAX_THREADS}")
+    if threads > (most := usable_cpus()):
+        logger.warning(
+            "threads is %d, this process may use %d CPUs: threads that cannot run at the same time wait for each other "
+            "and slow every step; take %d or fewer",
+            threads,
+            most,
+            usable_cores(),
+        )
     return threads

@@ -24,7 +24,7 @@ LOOP = [byte_token(byte) for byte in b"xy"]
 TABLE = dict(itertools.pairwise(SAYS)) | {LOOP[0]: LOOP[1], LOOP[1]: LOOP[0]}
 TEXT = "🌶twoABC"
 CONTEXT = 32_768
-TWOSTROKE = ["-c", "import sys; from twostroke.cli.app import main; sys.exit(main())"]
+TWOSTROKE = ["-c", "import sys; from twostroke.cli.entry import main; sys.exit(main())"]
 
 
 def with_context(file: bytes, context: int) -> bytes:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from twostroke.engine.cores import usable_cores
+from twostroke.engine.cores import usable_cores, usable_cpus
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +48,11 @@ def test_cpus_of_unknown_cores_count_each(tmp_path: Path) -> None:
 )
 def test_a_quota_of_cgroup_2_is_not_passed(tmp_path: Path, text: str, cores: int) -> None:
     assert usable_cores(tmp_path, cgroup(tmp_path, {"cpu.max": text})) == cores
+
+
+@pytest.mark.parametrize(("text", "cpus"), [("max 100000", 4), ("300000 100000", 3), ("50000 100000", 1)])
+def test_cpus_count_siblings_but_not_beyond_a_quota(tmp_path: Path, text: str, cpus: int) -> None:
+    assert usable_cpus(cgroup(tmp_path, {"cpu.max": text})) == cpus
 
 
 @pytest.mark.parametrize(("microseconds", "cores"), [("-1", 4), ("200000", 2), ("900000", 4)])

@@ -1,6 +1,7 @@
-"""How many threads a model gets where nobody says: the physical cores this process may use. Asked once, at load."""
+"""How many threads a model gets where nobody says: the physical cores this process may use. Asked at load alone."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -13,10 +14,21 @@ def usable_cores(topology: Path = TOPOLOGY, cgroup: Path = CGROUP) -> int:
     Two threads of one core share its units, so a second one adds waiting and no speed; threads beyond a
     quota spin until the kernel stops them all.
     """
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    cores = len({_core_of(cpu, topology) for cpu in cpus})
+    return _paid_for(len({_core_of(cpu, topology) for cpu in _cpus()}), cgroup)
+
+
+def usable_cpus(cgroup: Path = CGROUP) -> int:
+    """CPUs this process may run on, at most what a cgroup pays for: more threads cannot run at the same time."""
+    return _paid_for(len(_cpus()), cgroup)
+
+
+def _cpus() -> Collection[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+
+
+def _paid_for(count: int, cgroup: Path) -> int:
     quota = _quota(cgroup)
-    return cores if quota is None else max(1, min(cores, int(quota)))
+    return count if quota is None else max(1, min(count, int(quota)))
 
 
 def _core_of(cpu: int, topology: Path) -> str:

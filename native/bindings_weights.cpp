@@ -102,14 +102,17 @@ class PreparedInput {
             a8_.resize(tokens * K);
             scale_.resize(tokens * (K / kBlock));
             sum_.resize(tokens * (K / kBlock));
+            half_sum_.resize(2 * sum_.size());
             for (size_t t = 0; t < tokens; t++) {
                 kernels.quantise_a8(x.data() + t * K, static_cast<int32_t>(K), a8_.data() + t * K,
-                                    scale_.data() + t * (K / kBlock), sum_.data() + t * (K / kBlock));
+                                    scale_.data() + t * (K / kBlock), sum_.data() + t * (K / kBlock),
+                                    half_sum_.data() + 2 * t * (K / kBlock));
             }
             activations.a8 = a8_.data();
             activations.a8_stride = K;
             activations.a8_scale = scale_.data();
             activations.a8_sum = sum_.data();
+            activations.a8_half_sum = half_sum_.data();
             activations.a8_block_stride = K / kBlock;
         }
     }
@@ -120,7 +123,7 @@ class PreparedInput {
     std::vector<uint16_t> bf16_;
     std::vector<int8_t> a8_;
     std::vector<float> scale_;
-    std::vector<int32_t> sum_;
+    std::vector<int32_t> sum_, half_sum_;
 };
 
 struct alignas(64) Scratch {
@@ -180,6 +183,7 @@ void linear_panel(const std::string& type_name, Bytes panel, int32_t cols, nb::t
             activations.a8_stride = K;
             activations.a8_scale = operand<float>(input, 1, out.shape(0), K / kBlock);
             activations.a8_sum = operand<int32_t>(input, 2, out.shape(0), K / kBlock);
+            activations.a8_half_sum = operand<int32_t>(input, 3, out.shape(0), 2 * (K / kBlock));
             activations.a8_block_stride = K / kBlock;
             break;
     }
@@ -195,12 +199,13 @@ nb::tuple quantise_a8(Vector x, const std::string& isa) {
     if (K % kBlock != 0) throw nb::value_error("the length must be a multiple of 32");
     int8_t* q;
     float* scale;
-    int32_t* sum;
+    int32_t *sum, *half_sum;
     auto q_array = make_array<int8_t>({K}, &q);
     auto scale_array = make_array<float>({K / kBlock}, &scale);
     auto sum_array = make_array<int32_t>({K / kBlock}, &sum);
-    kernels.quantise_a8(x.data(), static_cast<int32_t>(K), q, scale, sum);
-    return nb::make_tuple(q_array, scale_array, sum_array);
+    auto half_sum_array = make_array<int32_t>({2 * (K / kBlock)}, &half_sum);
+    kernels.quantise_a8(x.data(), static_cast<int32_t>(K), q, scale, sum, half_sum);
+    return nb::make_tuple(q_array, scale_array, sum_array, half_sum_array);
 }
 
 nb::ndarray<nb::numpy, uint16_t> to_bf16(Vector x, const std::string& isa) {
@@ -232,9 +237,9 @@ void bind_weights(nb::module_& m) {
           "x [tokens, cols] -> [tokens, rows]");
     m.def("linear_panel", &linear_panel, nb::arg("tensor_type"), nb::arg("panel"), nb::arg("cols"),
           nb::arg("input"), nb::arg("out"), nb::arg("num_rows"), nb::arg("isa"),
-          "One panel into out; input is (f32,), (bf16,) or (a8, scale, sum)");
+          "One panel into out; input is (f32,), (bf16,) or (a8, scale, sum, half sum)");
     m.def("quantise_a8", &quantise_a8, nb::arg("x"), nb::arg("isa"),
-          "x [K] -> (q [K], scale [K/32], sum [K/32])");
+          "x [K] -> (q [K], scale [K/32], sum [K/32], half sum [K/16])");
     m.def("to_bf16", &to_bf16, nb::arg("x"), nb::arg("isa"), "float32 [n] -> the bits of bf16 [n]");
     m.def("usable_isas", &isas, "The ISAs this machine can run, the fastest first.");
 }

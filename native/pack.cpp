@@ -22,15 +22,22 @@ uint32_t load_u32(const uint8_t* bytes) {
     return value;
 }
 
-// Units of 16 rows x 4 bytes: `num_groups` groups of 4 bytes, from `offset` on in every row.
+// A unit: 4 bytes at `offset` of the 16 rows of one half of the panel.
+template <uint32_t kFlip>
+uint8_t* pack_unit(const SourceRows& rows, int32_t half, size_t offset, uint8_t* out) {
+    for (int32_t r = 0; r < 16; r++) {
+        const uint32_t value = load_u32(rows.row[16 * half + r] + offset) ^ kFlip;
+        std::memcpy(out + 4 * r, &value, 4);
+    }
+    return out + 64;
+}
+
+// Units of both halves: `num_groups` groups of 4 bytes, from `offset` on in every row.
 template <uint32_t kFlip>
 uint8_t* pack_units(const SourceRows& rows, size_t offset, int32_t num_groups, uint8_t* out) {
     for (int32_t j = 0; j < num_groups; j++) {
-        for (int32_t r = 0; r < kPanelRows; r++) {
-            const uint32_t value = load_u32(rows.row[r] + offset + 4 * j) ^ kFlip;
-            std::memcpy(out + 4 * r, &value, 4);
-        }
-        out += 4 * kPanelRows;
+        out = pack_unit<kFlip>(rows, 0, offset + 4 * j, out);
+        out = pack_unit<kFlip>(rows, 1, offset + 4 * j, out);
     }
     return out;
 }
@@ -55,14 +62,15 @@ uint8_t* pack_fifth_bits_32(const SourceRows& rows, size_t offset, uint8_t* out)
     return out + sizeof masks;
 }
 
-// 5th bits of Q5_K: bit s of byte l is element l of sub-block s -> u64 [sub-block][group of 4 k][16 rows][4].
-uint8_t* pack_fifth_bits_256(const SourceRows& rows, size_t offset, uint8_t* out) {
+// 5th bits of two sub-blocks of Q5_K, bit s of byte l is element l of sub-block s -> u64 [2][group of 4
+// k][r].
+uint8_t* pack_fifth_bits_64(const SourceRows& rows, size_t offset, int32_t first_sub, uint8_t* out) {
     constexpr uint32_t kGather = 0x01020408;  // moves bits 0, 8, 16, 24 to 24..27
-    uint64_t masks[8][8][2] = {};
+    uint64_t masks[2][8][2] = {};
     for (int32_t r = 0; r < kPanelRows; r++) {
         for (int32_t group = 0; group < 8; group++) {
-            const uint32_t four = load_u32(rows.row[r] + offset + 4 * group);
-            for (int32_t sub = 0; sub < 8; sub++) {
+            const uint32_t four = load_u32(rows.row[r] + offset + 4 * group) >> first_sub;
+            for (int32_t sub = 0; sub < 2; sub++) {
                 const uint32_t bits = ((four >> sub & 0x01010101) * kGather) >> 24;
                 masks[sub][group][r / 16] |= static_cast<uint64_t>(bits) << 4 * (r % 16);
             }
@@ -70,6 +78,37 @@ uint8_t* pack_fifth_bits_256(const SourceRows& rows, size_t offset, uint8_t* out
     }
     std::memcpy(out, masks, sizeof masks);
     return out + sizeof masks;
+}
+
+// 12 scale bytes, d and dmin of Q4_K and Q5_K.
+uint8_t* pack_scales_k4(const SourceRows& rows, size_t at, uint8_t* out) {
+    out = pack_units<0>(rows, at + 4, 3, out);
+    out = pack_field<2>(rows, at, out);
+    return pack_field<2>(rows, at + 2, out);
+}
+
+uint8_t* pack_block_k5(const SourceRows& rows, size_t at, uint8_t* out) {
+    out = pack_scales_k4(rows, at, out);
+    for (int32_t pair = 0; pair < 4; pair++) {
+        out = pack_fifth_bits_64(rows, at + 16, 2 * pair, out);
+        out = pack_units<0>(rows, at + 48 + 32 * pair, 8, out);
+    }
+    return out;
+}
+
+uint8_t* pack_block_k6(const SourceRows& rows, size_t at, uint8_t* out) {
+    for (int32_t sub = 0; sub < 16; sub++) out = pack_field<1>(rows, at + 192 + sub, out);
+    out = pack_field<2>(rows, at + 208, out);
+    for (int32_t half = 0; half < 2; half++) {
+        for (int32_t j = 0; j < 8; j++) {
+            for (int32_t r = 0; r < 2; r++) {
+                out = pack_unit<0>(rows, r, at + 64 * half + 4 * j, out);
+                out = pack_unit<0>(rows, r, at + 64 * half + 32 + 4 * j, out);
+                out = pack_unit<0>(rows, r, at + 128 + 32 * half + 4 * j, out);
+            }
+        }
+    }
+    return out;
 }
 
 uint8_t* pack_block(TensorType type, const SourceRows& rows, size_t at, uint8_t* out) {
@@ -90,30 +129,21 @@ uint8_t* pack_block(TensorType type, const SourceRows& rows, size_t at, uint8_t*
             out = pack_field<2>(rows, at, out);
             return pack_field<2>(rows, at + 2, out);
         case TensorType::Q5_0:
-            out = pack_units<0>(rows, at + 6, 4, out);
             out = pack_fifth_bits_32(rows, at + 2, out);
+            out = pack_units<0>(rows, at + 6, 4, out);
             return pack_field<2>(rows, at, out);
         case TensorType::Q5_1:
-            out = pack_units<0>(rows, at + 8, 4, out);
             out = pack_fifth_bits_32(rows, at + 4, out);
+            out = pack_units<0>(rows, at + 8, 4, out);
             out = pack_field<2>(rows, at, out);
             return pack_field<2>(rows, at + 2, out);
         case TensorType::Q4_K:
-            out = pack_units<0>(rows, at + 16, 32, out);
-            out = pack_units<0>(rows, at + 4, 3, out);
-            out = pack_field<2>(rows, at, out);
-            return pack_field<2>(rows, at + 2, out);
+            out = pack_scales_k4(rows, at, out);
+            return pack_units<0>(rows, at + 16, 32, out);
         case TensorType::Q5_K:
-            out = pack_units<0>(rows, at + 48, 32, out);
-            out = pack_fifth_bits_256(rows, at + 16, out);
-            out = pack_units<0>(rows, at + 4, 3, out);
-            out = pack_field<2>(rows, at, out);
-            return pack_field<2>(rows, at + 2, out);
+            return pack_block_k5(rows, at, out);
         case TensorType::Q6_K:
-            out = pack_units<0>(rows, at, 32, out);
-            out = pack_units<0>(rows, at + 128, 16, out);
-            for (int32_t sub = 0; sub < 16; sub++) out = pack_field<1>(rows, at + 192 + sub, out);
-            return pack_field<2>(rows, at + 208, out);
+            return pack_block_k6(rows, at, out);
     }
     return out;
 }

@@ -9,11 +9,14 @@
 //   Q8_0         units [j 0..7][r] of q ^ 0x80 (q + 128 unsigned) | d [32] f16
 //   Q4_0         units [j 0..3][r]: low nibbles are k = 4j.., high ones k = 16 + 4j.. | d
 //   Q4_1         as Q4_0 | d | m
-//   Q5_0, Q5_1   as Q4_0 | 5th bits: u64 [group of 4 k][r], bit 4 * row + i is k = 4 * group + i | d | m
-//   Q4_K         units [pair of 32-wide sub-blocks][j 0..7][r] | scale bytes as u32 [3][32] | d | dmin
-//   Q5_K         as Q4_K | 5th bits: u64 [sub-block][group of 4 k][r], before the scales
-//   Q6_K         units [half][j 0..15][r] of the low nibbles | units [half][j 0..7][r] of the 2-bit planes
-//                | scales i8 [16][32] | d
+//   Q5_0, Q5_1   5th bits: u64 [group of 4 k][r], bit 4 * row + i is k = 4 * group + i | as Q4_0 | d | m
+//   Q4_K         scale bytes as u32 [3][32] | d | dmin | units [pair of 32-wide sub-blocks][j 0..7][r]
+//   Q5_K         as Q4_K, and before the units of a pair its 5th bits: u64 [2][group of 4 k][r]
+//   Q6_K         scales i8 [16][32] | d | per half, j 0..7 and r a unit each of nibble bytes j, of nibble
+//                bytes 8 + j and of bytes j of the 2-bit planes
+//
+// A kernel reads a block from its first byte to its last: hardware prefetchers follow nothing else (measured:
+// a third of the bandwidth when scales come last and are wanted first).
 #pragma once
 
 #include <cstddef>

@@ -19,6 +19,7 @@ Prepared::Needs Prepared::needs_of(std::span<const Weight* const> weights) {
         needs.K = weight->cols;
         needs.fp32 |= arithmetic_of(weight->type) == Arithmetic::fp32;
         needs.int8 |= arithmetic_of(weight->type) == Arithmetic::int8;
+        needs.half_sums |= needs_half_sums(weight->type);
         needs.bf16 |= arithmetic_of(weight->type) == Arithmetic::bf16;
     }
     return needs;
@@ -36,6 +37,7 @@ Prepared::Prepared(const Needs& needs, int32_t num_tokens, Carver& carver) : nee
         all_.a8_scale = carver.take<float>(num_tokens * all_.a8_block_stride);
         all_.a8_sum = carver.take<int32_t>(num_tokens * all_.a8_block_stride);
     }
+    if (needs.half_sums) all_.a8_half_sum = carver.take<int32_t>(num_tokens * 2 * all_.a8_block_stride);
     if (needs.bf16) {
         all_.bf16_stride = padded(needs.K + needs.K % 2, 2);
         all_.bf16 = carver.take<uint16_t>(num_tokens * all_.bf16_stride);
@@ -50,6 +52,7 @@ Activations Prepared::from(int32_t first) const {
         view.a8_scale += first * all_.a8_block_stride;
         view.a8_sum += first * all_.a8_block_stride;
     }
+    if (needs_.half_sums) view.a8_half_sum += first * 2 * all_.a8_block_stride;
     if (needs_.bf16) view.bf16 += first * all_.bf16_stride;
     return view;
 }
@@ -59,7 +62,7 @@ void Prepared::fill(const KernelTable& kernels, const float* x, int32_t index) c
     if (needs_.fp32) std::memcpy(const_cast<float*>(row.f32), x, sizeof(float) * needs_.K);
     if (needs_.int8)
         kernels.quantise_a8(x, needs_.K, const_cast<int8_t*>(row.a8), const_cast<float*>(row.a8_scale),
-                            const_cast<int32_t*>(row.a8_sum));
+                            const_cast<int32_t*>(row.a8_sum), const_cast<int32_t*>(row.a8_half_sum));
     if (needs_.bf16) {
         auto* out = const_cast<uint16_t*>(row.bf16);
         kernels.to_bf16(x, needs_.K, out);

@@ -13,6 +13,7 @@ class Prepared {
         int32_t K = 0;
         bool fp32 = false;
         bool int8 = false;
+        bool half_sums = false;
         bool bf16 = false;
     };
     static Needs needs_of(std::span<const Weight* const> weights);

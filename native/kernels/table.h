@@ -25,7 +25,8 @@ struct Activations {
     const float* a8_scale = nullptr;  // [tokens][K/32]
     const int32_t* a8_sum = nullptr;  // [tokens][K/32], sum of the quantised values
     size_t a8_block_stride = 0;
-    const uint16_t* bf16 = nullptr;  // [tokens][K], K rounded up to even with zeros
+    const int32_t* a8_half_sum = nullptr;  // [tokens][K/16], sums of half blocks; stride 2 * a8_block_stride
+    const uint16_t* bf16 = nullptr;        // [tokens][K], K rounded up to even with zeros
     size_t bf16_stride = 0;
 };
 
@@ -41,7 +42,8 @@ struct KernelTable {
     // linear: one entry per tensor type
     LinearPanel linear[kNumTensorTypes];
     // K % 32 == 0. Symmetric int8 per 32: scale = amax / 127, round to nearest even, zero block -> scale 0.
-    void (*quantise_a8)(const float* x, int32_t K, int8_t* q, float* scale, int32_t* sum);
+    // `half_sum` may be null: only types with a scale per 16 ask for it.
+    void (*quantise_a8)(const float* x, int32_t K, int8_t* q, float* scale, int32_t* sum, int32_t* half_sum);
     // The one float -> bf16 conversion of this ISA (round to nearest even, quiet NaN), any n.
     void (*to_bf16)(const float* x, int32_t n, uint16_t* out);
     // Row `row` of a packed weight as float32 [K]: embedding look-up.

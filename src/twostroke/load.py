@@ -38,7 +38,7 @@ logger = logging.getLogger("twostroke")
 
 BLOCK_SIZE = 16  # one sub-block of the KV layout: the least waste, and prefixes match to 16 tokens
 MAX_STEP_TOKENS = 512  # tokens of one step: enough for the GEMM kernels to reach their rate
-ARITHMETIC_VERSION = 1  # of the numeric contract's kernels: a change makes cached KV another model's
+ARITHMETIC_VERSION = 2  # of the numeric contract's kernels: a change makes cached KV another model's
 MAX_ROWS = 32  # sequences in one step
 DEFAULT_PRECISION: Precision = "bf16"
 

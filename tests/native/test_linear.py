@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.native.weight_builders import INT8_TYPES, ISAS, linear_twin, make_bytes, make_input, make_weight
+from tests.native.weight_builders import INT8_TYPES, ISAS, QUANTS, linear_twin, make_bytes, make_input, make_weight
 from twostroke import _native
 from twostroke.program.quant import TENSOR_TYPES, Arithmetic, dequantise
 
@@ -65,7 +65,7 @@ def test_float_types_take_any_shape(tensor_type: str, isa: str, rows: int, cols:
 @EVERY_ISA
 @pytest.mark.parametrize("tensor_type", INT8_TYPES)
 def test_integer_dots_are_exact_when_scales_are_one(tensor_type: str, isa: str) -> None:
-    rows, cols = 40, 320
+    rows, cols = 40, {32: 320, 256: 512}[TENSOR_TYPES[tensor_type].block_size]
     data = make_bytes(tensor_type, rows, cols, scale=1.0)
     x = np.random.default_rng(5).integers(-127, 128, (5, cols)).astype(np.float32)
     x[:, ::32] = 127  # amax 127 in every block: scale 1
@@ -78,17 +78,18 @@ def test_integer_dots_are_exact_when_scales_are_one(tensor_type: str, isa: str) 
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("tensor_type", INT8_TYPES)
 def test_extreme_weights_and_activations_do_not_saturate(tensor_type: str, sign: int, isa: str) -> None:
+    cols = 2 * TENSOR_TYPES[tensor_type].block_size
     for fill in (0x00, 0x7F, 0x80, 0xFF):
-        data = make_bytes(tensor_type, 32, 64, scale=1.0)
+        data = make_bytes(tensor_type, 32, cols, scale=1.0)
         blocks = data.reshape(-1, TENSOR_TYPES[tensor_type].block_bytes)
-        blocks[:, -32 if tensor_type == "Q8_0" else -16 :] = fill
-        w = dequantise(tensor_type, data, (32, 64)).astype(np.float64)
-        x = np.full((2, 64), sign * 127, np.float32)
-        got = _native.linear(_native.pack_weight(tensor_type, data, 32, 64), x, isa)
-        np.testing.assert_array_equal(got, (x.astype(np.float64) @ w.T).astype(np.float32))
+        blocks[:, QUANTS[tensor_type]] = fill
+        w = dequantise(tensor_type, data, (32, cols)).astype(np.float64)
+        x = np.full((2, cols), sign * 127, np.float32)
+        got = _native.linear(_native.pack_weight(tensor_type, data, 32, cols), x, isa)
+        np.testing.assert_allclose(got, x.astype(np.float64) @ w.T, rtol=8 * EPSILON)
 
 
-@pytest.mark.parametrize("tokens", [*range(1, 21), 31, 97])
+@pytest.mark.parametrize("tokens", [*range(1, 21), 31, 97, 131])
 @EVERY_ISA
 @EVERY_TYPE
 def test_a_token_has_the_same_bits_in_any_company(tensor_type: str, isa: str, tokens: int) -> None:
@@ -124,7 +125,7 @@ def test_scaling_activations_by_a_power_of_two_scales_outputs_exactly(tensor_typ
 @pytest.mark.parametrize("tokens", [1, 6, 13])
 @pytest.mark.parametrize("tensor_type", INT8_TYPES)
 def test_int8_has_the_same_bits_on_every_isa(tensor_type: str, tokens: int) -> None:
-    weight, w = make_weight(tensor_type, 70, 576)
+    weight, w = make_weight(tensor_type, 70, {32: 576, 256: 768}[TENSOR_TYPES[tensor_type].block_size])
     x = make_input(tokens, w.shape[1])
     first, *others = [_native.linear(weight, x, isa) for isa in ISAS]
     for other in others:

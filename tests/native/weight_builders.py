@@ -24,6 +24,18 @@ HALF_FIELDS = {
     "Q6_K": (208,),
 }
 
+# Bytes of one block that hold integers: quants, and the integer scales and minimums of the K types.
+QUANTS = {
+    "Q8_0": slice(2, 34),
+    "Q4_0": slice(2, 18),
+    "Q4_1": slice(4, 20),
+    "Q5_0": slice(2, 22),
+    "Q5_1": slice(4, 24),
+    "Q4_K": slice(4, 144),
+    "Q5_K": slice(4, 176),
+    "Q6_K": slice(0, 208),
+}
+
 
 def make_bytes(
     tensor_type: str, rows: int, cols: int, *, seed: int = 0, scale: float | None = None

@@ -35,8 +35,8 @@ IDS = np.random.default_rng(1).integers(3, 264, NUM_PREFILL + NUM_DECODE).tolist
 BLOCKS = [2, 0, 3, 1]
 LAST_PLACES = 3e-6  # of a logit vector's length; measured up to 8e-7
 # What an exact evaluation of the stored weights is away from, by how activations are rounded: measured up to
-# 0.023 (int8 per 32), 0.013 (bf16, with a bf16 cache) and 0.0024 (nothing but a bf16 cache).
-FIDELITY = {Arithmetic.INT8: 0.03, Arithmetic.BF16: 0.02, Arithmetic.FP32: 0.004}
+# 0.035 (int8 per 32; Q6_K), 0.013 (bf16, with a bf16 cache) and 0.0024 (nothing but a bf16 cache).
+FIDELITY = {Arithmetic.INT8: 0.045, Arithmetic.BF16: 0.02, Arithmetic.FP32: 0.004}
 # Rounding K and V to 16 bits has borders too, whatever the arithmetic.
 FLOOR: Mapping[Precision, float] = {"f32": 1e-5, "f16": 2e-4, "bf16": 1e-3}
 Doubles = npt.NDArray[np.floating[Any]]

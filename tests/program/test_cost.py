@@ -101,7 +101,7 @@ def test_attention_runs_in_the_arithmetic_of_the_cache(precision: str, unit: str
 def test_a_linear_of_mixed_types_is_split_between_units() -> None:
     program = build_program(make_source(tensor_type="Q8_0"))
     weights = dict(program.weights)
-    weights["blk.0.attn_v.weight"] = replace(weights["blk.0.attn_v.weight"], tensor_type="Q5_0")
+    weights["blk.0.attn_v.weight"] = replace(weights["blk.0.attn_v.weight"], tensor_type="BF16")
     cost = costs_of(replace(program, weights=weights), Row(0, 1), Op.LINEAR)
     assert cost.flops_by_unit == {"int8": 2 * (LAYER_MACS - 16 * 32), "bf16": 2 * 16 * 32, "fp32": 0}
 

@@ -184,14 +184,12 @@ def test_a8_stays_close_to_f32(tensor_type: str) -> None:
         assert 0 < difference < 0.1
 
 
-def test_embedding_rows_are_exact_even_where_products_round_the_same_matrix() -> None:
+def test_a8_rounds_activations_and_no_weights() -> None:
     source = make_source(tensor_type="Q5_0", shapes={"output.weight": None})
     _, exact = make_reader(source)
     _, rounded = make_reader(source, activations="a8")
-    np.testing.assert_array_equal(rounded._weights["token_embd.weight"], exact._weights["token_embd.weight"])
-    factor = rounded._factors["token_embd.weight"]
-    np.testing.assert_array_equal(factor, to_bf16(exact._weights["token_embd.weight"]))
-    assert (factor != exact._factors["token_embd.weight"]).any()
+    for name, weight in exact._weights.items():
+        np.testing.assert_array_equal(rounded._weights[name], weight)
 
 
 # the reader

@@ -1,12 +1,12 @@
-// Linear for Q8_0, Q4_0 and Q4_1: unsigned weights x signed activations per 32, vpdpbusd.
+// Linear for Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1: unsigned weights x signed activations per 32.
 //
-// A tile is 32 rows x T tokens, lane = row. Twelve int32 sums, twelve fp32 sums, two weights, one activation
-// and a mask fill 28 of the 32 registers at T = 6; more tokens spill. Per block the int32 sums start at
-// -offset * sum(a), which makes the weights' offset free and keeps the dot exact.
+// Twelve int32 sums, twelve fp32 sums, two weights, one activation and two constants fill 29 of the 32
+// registers at T = 6; more tokens spill. Per block the int32 sums start at -offset * sum(a), which makes the
+// weights' offset free and keeps the dot exact.
 #include <immintrin.h>
 
+#include "kernels/avx512/int8_dots.h"
 #include "kernels/avx512/linear_entries.h"
-#include "kernels/avx512/linear_parts.h"
 #include "pack.h"
 
 namespace twostroke {
@@ -15,69 +15,48 @@ namespace {
 constexpr int kMaxTokens = 6;
 static_assert(kMaxTokens * (kMaxColumns / kBlock) * sizeof(int32_t) <= kLinearScratchBytes);
 
-// Blocks as packed (pack.h): quants, then 32 scales, then 32 minimums where the type has them.
+// Blocks as packed (pack.h): 5th bits where the type has them, quants, 32 scales, 32 minimums where the type
+// has them.
 struct Q8_0 {
     static constexpr int kBlockBytes = 1088, kScalesAt = 1024;
     static constexpr bool kHasNibbles = false, kHasMin = false;
     static constexpr int kOffset = 128;
+
+    template <int T>
+    static ALWAYS_INLINE void add(__m512i (&dot)[T][2], const uint8_t* w, const int8_t* a, size_t stride) {
+        add_bytes<8, T>(dot, w, a, stride);
+    }
 };
 
-struct Q4_0 {
-    static constexpr int kBlockBytes = 576, kScalesAt = 512;
-    static constexpr bool kHasNibbles = true, kHasMin = false;
-    static constexpr int kOffset = 8;
+// Low nibbles are columns 0..15, high ones 16..31.
+template <bool kHasFifth, bool kHasMinimum>
+struct Nibbles {
+    static constexpr int kScalesAt = kHasFifth ? 640 : 512;
+    static constexpr int kBlockBytes = kScalesAt + (kHasMinimum ? 128 : 64);
+    static constexpr bool kHasNibbles = true, kHasMin = kHasMinimum;
+    static constexpr int kOffset = kHasMinimum ? 0 : kHasFifth ? 16 : 8;
+
+    template <int T>
+    static ALWAYS_INLINE void add(__m512i (&dot)[T][2], const uint8_t* w, const int8_t* a, size_t stride) {
+        const uint8_t* units = w + (kHasFifth ? 128 : 0);
+        UNROLL
+        for (int j = 0; j < 4; j++) {
+            add_nibble_group<false, kHasFifth, T>(dot, units + 128 * j, w + 16 * j, a + 4 * j, stride);
+            add_nibble_group<true, kHasFifth, T>(dot, units + 128 * j, w + 16 * (j + 4), a + 16 + 4 * j,
+                                                 stride);
+        }
+    }
 };
 
-struct Q4_1 {
-    static constexpr int kBlockBytes = 640, kScalesAt = 512;
-    static constexpr bool kHasNibbles = true, kHasMin = true;
-    static constexpr int kOffset = 0;
-};
+using Q4_0 = Nibbles<false, false>;
+using Q4_1 = Nibbles<false, true>;
+using Q5_0 = Nibbles<true, false>;
+using Q5_1 = Nibbles<true, true>;
 
 // Four or more tokens compute so long per byte of nibbles that the hardware prefetcher falls behind: measured
 // +27 % when the panel comes from memory, nothing when it is cached. Fewer tokens, and Q8_0, lose by it.
 constexpr int kMinPrefetchTokens = 4;
 constexpr int kPrefetchBytes = 8192;
-
-template <class Format>
-ALWAYS_INLINE void prefetch(const uint8_t* block) {
-    UNROLL
-    for (int line = 0; line < Format::kBlockBytes; line += 64) _mm_prefetch(block + line, _MM_HINT_T0);
-}
-
-// Four columns of every token: weights are [16 rows][4 columns] in each half.
-template <int T>
-ALWAYS_INLINE void add_group(__m512i (&dot)[T][2], __m512i w0, __m512i w1, const int8_t* a, size_t stride) {
-    UNROLL
-    for (int t = 0; t < T; t++) {
-        int32_t four;
-        __builtin_memcpy(&four, a + t * stride, 4);
-        const __m512i x = _mm512_set1_epi32(four);
-        dot[t][0] = _mm512_dpbusd_epi32(dot[t][0], w0, x);
-        dot[t][1] = _mm512_dpbusd_epi32(dot[t][1], w1, x);
-    }
-}
-
-template <int T>
-ALWAYS_INLINE void add_bytes(__m512i (&dot)[T][2], const uint8_t* w, const int8_t* a, size_t stride) {
-    UNROLL
-    for (int j = 0; j < 8; j++) {
-        add_group<T>(dot, _mm512_load_si512(w + 128 * j), _mm512_load_si512(w + 128 * j + 64), a + 4 * j,
-                     stride);
-    }
-}
-
-template <int T>
-ALWAYS_INLINE void add_nibbles(__m512i (&dot)[T][2], const uint8_t* w, const int8_t* a, size_t stride) {
-    const __m512i low = _mm512_set1_epi8(15);
-    UNROLL
-    for (int j = 0; j < 4; j++) {
-        const __m512i w0 = _mm512_load_si512(w + 128 * j), w1 = _mm512_load_si512(w + 128 * j + 64);
-        add_group<T>(dot, _mm512_and_si512(w0, low), _mm512_and_si512(w1, low), a + 4 * j, stride);
-        add_group<T>(dot, _mm512_and_si512(_mm512_srli_epi16(w0, 4), low),
-                     _mm512_and_si512(_mm512_srli_epi16(w1, 4), low), a + 16 + 4 * j, stride);
-    }
-}
 
 // sum += minimum * factor, with one factor per token, given by its bits.
 template <int T>
@@ -141,26 +120,14 @@ struct Tile {
                 dot[t][0] = dot[t][1] =
                     Format::kHasMin ? _mm512_setzero_si512() : _mm512_set1_epi32(fixes[t * fix_stride]);
             }
-            if constexpr (Format::kHasNibbles) {
-                add_nibbles<T>(dot, w, a, a_stride);
-            } else {
-                add_bytes<T>(dot, w, a, a_stride);
-            }
-            const __m512 d0 = load_halves(w + Format::kScalesAt),
-                         d1 = load_halves(w + Format::kScalesAt + 32);
-            UNROLL
-            for (int t = 0; t < T; t++) {
-                const __m512 scale = _mm512_set1_ps(scales[t * scale_stride]);
-                sum[t][0] =
-                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][0]), _mm512_mul_ps(d0, scale), sum[t][0]);
-                sum[t][1] =
-                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][1]), _mm512_mul_ps(d1, scale), sum[t][1]);
-            }
+            Format::template add<T>(dot, w, a, a_stride);
+            add_scaled<T>(sum, dot, load_halves(w + Format::kScalesAt),
+                          load_halves(w + Format::kScalesAt + 32), scales, scale_stride);
             if constexpr (Format::kHasMin) {
                 add_minimums<T>(sum, w + Format::kScalesAt + 64, fixes, fix_stride);
             }
             if constexpr (Format::kHasNibbles && T >= kMinPrefetchTokens)
-                prefetch<Format>(w + kPrefetchBytes);
+                prefetch_lines(w + kPrefetchBytes, Format::kBlockBytes);
             w += Format::kBlockBytes;
             a += kBlock;
             scales++;
@@ -198,6 +165,16 @@ void linear_q4_0(const uint8_t* panel, int32_t K, const Activations& in, int32_t
 void linear_q4_1(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
                  size_t out_stride, int32_t num_rows, void* scratch) {
     linear<Q4_1>(panel, K, in, num_tokens, out, out_stride, num_rows, scratch);
+}
+
+void linear_q5_0(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
+                 size_t out_stride, int32_t num_rows, void* scratch) {
+    linear<Q5_0>(panel, K, in, num_tokens, out, out_stride, num_rows, scratch);
+}
+
+void linear_q5_1(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
+                 size_t out_stride, int32_t num_rows, void* scratch) {
+    linear<Q5_1>(panel, K, in, num_tokens, out, out_stride, num_rows, scratch);
 }
 
 }  // namespace avx512

@@ -21,7 +21,7 @@ ALWAYS_INLINE __m512 load_halves(const uint8_t* halves) {
     return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(halves)));
 }
 
-// The panel's 32 outputs of each token; rows beyond num_rows are neither read nor written.
+// The panel's 32 outputs of each token; rows beyond num_rows are not written.
 struct OutputTile {
     OutputTile(float* at, size_t stride, int32_t num_rows)
         : at(at), stride(stride), low(first_lanes(num_rows)), high(first_lanes(num_rows - 16)) {}
@@ -30,8 +30,6 @@ struct OutputTile {
         _mm512_mask_storeu_ps(at + token * stride, low, rows0);
         _mm512_mask_storeu_ps(at + token * stride + 16, high, rows1);
     }
-    __m512 load0(int32_t token) const { return _mm512_maskz_loadu_ps(low, at + token * stride); }
-    __m512 load1(int32_t token) const { return _mm512_maskz_loadu_ps(high, at + token * stride + 16); }
 
     float* at;
     size_t stride;

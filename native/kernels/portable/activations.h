@@ -12,7 +12,7 @@ namespace twostroke::portable {
 inline constexpr uint32_t kSmallestScaled = (127 - 100) << 23;
 
 // A block that holds infinity or NaN gets the scale NaN: it spoils its own token and no other.
-void quantise_a8(const float* x, int32_t K, int8_t* q, float* scale, int32_t* sum);
+void quantise_a8(const float* x, int32_t K, int8_t* q, float* scale, int32_t* sum, int32_t* half_sum);
 uint16_t to_bf16(float x);
 void to_bf16(const float* x, int32_t n, uint16_t* out);
 

@@ -84,11 +84,11 @@ void load_block_32(TensorType type, const uint8_t* block, int first_lane, Block3
             for (int lane = 0; lane < kLanes; lane++) out->q[k][lane] = bytes[4 * lane];
         }
     } else {
-        load_nibbles<kLanes>(block, first_lane, out->q);
+        const bool has_fifth = type == TensorType::Q5_0 || type == TensorType::Q5_1;
+        load_nibbles<kLanes>(block + (has_fifth ? 128 : 0), first_lane, out->q);
+        if (has_fifth) add_fifth_bits<kLanes>(block, first_lane, out->q);
         if (type == TensorType::Q4_0) offset = 8;
         if (type == TensorType::Q5_0) offset = 16;
-        if (type == TensorType::Q5_0 || type == TensorType::Q5_1)
-            add_fifth_bits<kLanes>(block + 512, first_lane, out->q);
     }
     for (int k = 0; k < 32; k++) {
         for (int lane = 0; lane < kLanes; lane++) out->q[k][lane] -= offset;
@@ -121,52 +121,82 @@ inline void six_bit_scales(const uint8_t* planes, int row, int sub, int32_t* sca
     }
 }
 
+// A super-block as w = scale * q - min, with the type's offset already taken from q: a scale per 16 columns
+// and no minimum (Q6_K), or both per 32.
+template <int kLanes>
+struct Block256 {
+    int32_t q[256][kLanes];
+    float scale[16][kLanes], min[8][kLanes];
+};
+
 // Q4_K and Q5_K: sub-blocks 2p and 2p + 1 are the low and the high nibbles of the same 32 bytes.
 template <int kLanes>
-void unpack_block_k4(TensorType type, const uint8_t* block, int first_lane, float* w) {
-    const uint8_t* masks = block + 4096;
-    const uint8_t* planes = block + (type == TensorType::Q5_K ? 5120 : 4096);
+void load_block_k4(TensorType type, const uint8_t* block, int first_lane, Block256<kLanes>* out) {
+    const bool has_fifth = type == TensorType::Q5_K;
     float d[kLanes], dmin[kLanes];
-    load_halves<kLanes>(planes + 384, first_lane, d);
-    load_halves<kLanes>(planes + 448, first_lane, dmin);
+    load_halves<kLanes>(block + 384, first_lane, d);
+    load_halves<kLanes>(block + 448, first_lane, dmin);
     for (int sub = 0; sub < 8; sub++) {
-        int32_t q[32][kLanes];
+        const uint8_t* pair = block + 512 + sub / 2 * (has_fifth ? 1280 : 1024);
+        const uint8_t* units = pair + (has_fifth ? 256 : 0);
+        int32_t (*q)[kLanes] = out->q + 32 * sub;
         for (int k = 0; k < 32; k++) {
-            const uint8_t* bytes = block + sub / 2 * 1024 + k / 4 * 128 + 4 * first_lane + k % 4;
+            const uint8_t* bytes = units + k / 4 * 128 + 4 * first_lane + k % 4;
             for (int lane = 0; lane < kLanes; lane++) q[k][lane] = bytes[4 * lane] >> (sub % 2 * 4) & 15;
         }
-        if (type == TensorType::Q5_K) add_fifth_bits<kLanes>(masks + sub * 128, first_lane, q);
-        float scale[kLanes], min[kLanes];
+        if (has_fifth) add_fifth_bits<kLanes>(pair + sub % 2 * 128, first_lane, q);
         for (int lane = 0; lane < kLanes; lane++) {
             int32_t six_scale, six_min;
-            six_bit_scales(planes, first_lane + lane, sub, &six_scale, &six_min);
-            scale[lane] = d[lane] * static_cast<float>(six_scale);
-            min[lane] = dmin[lane] * static_cast<float>(six_min);
-        }
-        for (int k = 0; k < 32; k++) {
-            for (int lane = 0; lane < kLanes; lane++) {
-                w[(sub * 32 + k) * kLanes + lane] = scale[lane] * static_cast<float>(q[k][lane]) - min[lane];
-            }
+            six_bit_scales(block, first_lane + lane, sub, &six_scale, &six_min);
+            out->scale[sub][lane] = d[lane] * static_cast<float>(six_scale);
+            out->min[sub][lane] = dmin[lane] * static_cast<float>(six_min);
         }
     }
 }
 
-// Q6_K: per half of 128, two planes of nibbles and one of bit pairs; a scale per 16.
+// Q6_K: per half of 128, two planes of nibbles and one of bit pairs.
 template <int kLanes>
-void unpack_block_k6(const uint8_t* block, int first_lane, float* w) {
-    const uint8_t* pairs = block + 4096;
-    const int8_t* scales = reinterpret_cast<const int8_t*>(block + 6144) + first_lane;
+void load_block_k6(const uint8_t* block, int first_lane, Block256<kLanes>* out) {
+    const int8_t* scales = reinterpret_cast<const int8_t*>(block) + first_lane;
     float d[kLanes];
-    load_halves<kLanes>(block + 6656, first_lane, d);
+    load_halves<kLanes>(block + 512, first_lane, d);
+    for (int sub = 0; sub < 16; sub++) {
+        for (int lane = 0; lane < kLanes; lane++)
+            out->scale[sub][lane] = d[lane] * static_cast<float>(scales[sub * kPanelRows + lane]);
+    }
     for (int k = 0; k < 256; k++) {
         const int half = k / 128, in_half = k % 128, in_quarter = k % 32;
-        const uint8_t* low = block + half * 2048 + in_half % 64 / 4 * 128 + 4 * first_lane + k % 4;
-        const uint8_t* high = pairs + half * 1024 + in_quarter / 4 * 128 + 4 * first_lane + k % 4;
+        const uint8_t* units = block + 576 + (half * 8 + in_quarter / 4) * 384;
         for (int lane = 0; lane < kLanes; lane++) {
-            const int32_t q =
-                (low[4 * lane] >> (in_half / 64 * 4) & 15) | (high[4 * lane] >> (in_half / 32 * 2) & 3) << 4;
-            const float scale = d[lane] * static_cast<float>(scales[k / 16 * kPanelRows + lane]);
-            w[k * kLanes + lane] = scale * static_cast<float>(q - 32);
+            const int row = first_lane + lane;
+            const uint8_t* pairs = units + row / 16 * 192 + 128 + row % 16 * 4 + k % 4;
+            const uint8_t* low = pairs - 128 + in_half % 64 / 32 * 64;
+            const int32_t nibble = *low >> (in_half / 64 * 4) & 15;
+            out->q[k][lane] = (nibble | (*pairs >> (in_half / 32 * 2) & 3) << 4) - 32;
+        }
+    }
+}
+
+template <int kLanes>
+void load_block_256(TensorType type, const uint8_t* block, int first_lane, Block256<kLanes>* out) {
+    if (type == TensorType::Q6_K) {
+        load_block_k6<kLanes>(block, first_lane, out);
+    } else {
+        load_block_k4<kLanes>(type, block, first_lane, out);
+    }
+}
+
+// w[k][kLanes] of a super-block.
+template <int kLanes>
+void unpack_block_256(TensorType type, const uint8_t* block, int first_lane, float* w) {
+    Block256<kLanes> from;
+    load_block_256<kLanes>(type, block, first_lane, &from);
+    const bool is_k6 = type == TensorType::Q6_K;
+    for (int k = 0; k < 256; k++) {
+        for (int lane = 0; lane < kLanes; lane++) {
+            const float q = static_cast<float>(from.q[k][lane]);
+            w[k * kLanes + lane] =
+                is_k6 ? from.scale[k / 16][lane] * q : from.scale[k / 32][lane] * q - from.min[k / 32][lane];
         }
     }
 }
@@ -203,10 +233,8 @@ void unpack_columns(TensorType type, const uint8_t* panel, int32_t first_k, int3
         float* out = w + static_cast<size_t>(k) * kLanes;
         if (elements == 32) {
             unpack_block_32<kLanes>(type, block, first_lane, out);
-        } else if (type == TensorType::Q6_K) {
-            unpack_block_k6<kLanes>(block, first_lane, out);
         } else {
-            unpack_block_k4<kLanes>(type, block, first_lane, out);
+            unpack_block_256<kLanes>(type, block, first_lane, out);
         }
         block += packed_block_bytes(type);
     }

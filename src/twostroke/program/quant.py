@@ -52,11 +52,11 @@ TENSOR_TYPES = {
         TensorType("Q8_0", 32, 34, Arithmetic.INT8),
         TensorType("Q4_0", 32, 18, Arithmetic.INT8),
         TensorType("Q4_1", 32, 20, Arithmetic.INT8),
-        TensorType("Q5_0", 32, 22, Arithmetic.BF16),
-        TensorType("Q5_1", 32, 24, Arithmetic.BF16),
-        TensorType("Q4_K", 256, 144, Arithmetic.BF16),
-        TensorType("Q5_K", 256, 176, Arithmetic.BF16),
-        TensorType("Q6_K", 256, 210, Arithmetic.BF16),
+        TensorType("Q5_0", 32, 22, Arithmetic.INT8),
+        TensorType("Q5_1", 32, 24, Arithmetic.INT8),
+        TensorType("Q4_K", 256, 144, Arithmetic.INT8),
+        TensorType("Q5_K", 256, 176, Arithmetic.INT8),
+        TensorType("Q6_K", 256, 210, Arithmetic.INT8),
     )
 }
 

@@ -164,7 +164,6 @@ class ReferenceReader:
         self._program = program
         self._activations = activations
         self._weights = {name: self._load(name, tensors[name]) for name in program.weights}
-        self._factors = {name: self._factor(name) for name in _matrices(program)}
         self._kv = [KVArrays(group, kv=kv) for group in program.kv_groups]
         self._last_use = {value: index for index, instr in enumerate(program.instrs) for value in instr.inputs}
 
@@ -192,7 +191,6 @@ class ReferenceReader:
 
     def close(self) -> None:
         self._weights.clear()
-        self._factors.clear()
         self._kv.clear()
 
     def _load(self, name: str, tensor: StoredTensor | FloatArray) -> FloatArray:
@@ -203,11 +201,6 @@ class ReferenceReader:
             values = dequantise(tensor.tensor_type, tensor.data, tensor.shape)
         assert values.shape == spec.shape, f"{name} is {values.shape}, the program says {spec.shape}"
         return values
-
-    def _factor(self, name: str) -> FloatArray:
-        """A matrix as products take it; a row looked up by `embed` is exact."""
-        is_rounded = self._rounding(name) is Arithmetic.BF16
-        return to_bf16(self._weights[name]) if is_rounded else self._weights[name]
 
     def _rounding(self, name: str) -> Arithmetic:
         """The arithmetic to imitate for this weight; FP32 imitates none."""
@@ -221,7 +214,7 @@ class ReferenceReader:
             x = quantise_a8(x)
         elif rounding is Arithmetic.BF16:
             x = to_bf16(x)
-        return linear(x, self._factors[name], None if bias is None else self._weights[bias])
+        return linear(x, self._weights[name], None if bias is None else self._weights[bias])
 
     def _embed(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:
         return [self._weights[instr.weights[0]][step.token_ids]]
@@ -302,11 +295,6 @@ _WALK: dict[Op, _Walk] = {
     Op.SELECT: ReferenceReader._select,
     Op.LOGITS: ReferenceReader._logits,
 }
-
-
-def _matrices(program: Program) -> set[str]:
-    """Names of the weights that products use."""
-    return {name for instr in program.instrs if instr.op in (Op.LINEAR, Op.LOGITS) for name in instr.weights}
 
 
 def _rows(step: BoundStep) -> list[tuple[int, slice, npt.NDArray[np.int64]]]:

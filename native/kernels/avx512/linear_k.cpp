@@ -1,0 +1,430 @@
+// Linear for Q4_K, Q5_K and Q6_K: unsigned weights x signed activations, a super-block of 256 columns at a
+// time.
+//
+// The scales of a super-block, and the quants of Q6_K, are decoded once into scratch that stays in L1; all
+// tokens of a chunk pass over it, their sums waiting in scratch between super-blocks. Decoded scales are
+// exact: 11 bits of d times 6 or 8 bits.
+#include <immintrin.h>
+
+#include "kernels/avx512/int8_dots.h"
+#include "kernels/avx512/linear_entries.h"
+
+namespace twostroke {
+namespace {
+
+constexpr int32_t kColumns = 256;
+constexpr int kBlocks = kColumns / kBlock;
+constexpr int32_t kChunkTokens = 128;  // their sums are 16 KiB
+
+struct alignas(64) Scratch {
+    float scales[16][kPanelRows];  // per 32 columns, or per 16 (Q6_K)
+    float mins[kBlocks][kPanelRows];
+    int32_t corrections[6][16];  // per token of a tile
+    uint8_t quants[kColumns * kPanelRows];
+    float sums[kChunkTokens][kPanelRows];
+};
+static_assert(sizeof(Scratch) <= kLinearScratchBytes);
+
+// One super-block of a panel, and the tokens of a chunk that meet it.
+struct Piece {
+    const uint8_t* block;
+    bool is_first, is_last;
+    const Activations& in;
+    size_t columns_at, blocks_at;  // of the chunk's first token, at the super-block
+    const OutputTile& out;
+    Scratch& scratch;
+
+    // Activations of token `first` and the scale of each of their blocks.
+    const int8_t* a8(int32_t first) const { return in.a8 + columns_at + first * in.a8_stride; }
+    const float* scale(int32_t first) const { return in.a8_scale + block_of(first); }
+    size_t block_of(int32_t first) const { return blocks_at + first * in.a8_block_stride; }
+
+    // Part `part` of kParts of the super-block after the next. The first tile of a chunk asks for it: it
+    // computes too long per byte for the hardware prefetcher (measured at six tokens: +13 % Q4_K, +75 %
+    // Q6_K).
+    template <int kBlockBytes, int kParts>
+    ALWAYS_INLINE void prefetch(int part) const {
+        prefetch_lines(block + 2 * kBlockBytes + kBlockBytes / kParts * part, kBlockBytes / kParts);
+    }
+
+    template <int T>
+    ALWAYS_INLINE void load(int32_t first, __m512 (&sums)[T][2]) const {
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            const float* at = scratch.sums[first + t];
+            sums[t][0] = is_first ? _mm512_setzero_ps() : _mm512_load_ps(at);
+            sums[t][1] = is_first ? _mm512_setzero_ps() : _mm512_load_ps(at + 16);
+        }
+    }
+
+    template <int T>
+    ALWAYS_INLINE void store(int32_t first, const __m512 (&sums)[T][2]) const {
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            if (is_last) {
+                out.store(first + t, sums[t][0], sums[t][1]);
+            } else {
+                _mm512_store_ps(scratch.sums[first + t], sums[t][0]);
+                _mm512_store_ps(scratch.sums[first + t] + 16, sums[t][1]);
+            }
+        }
+    }
+};
+
+// Q4_K and Q5_K: w = d * scale * q - dmin * min, both of 6 bits, as the file has them in 12 bytes per row.
+template <bool kHasFifth>
+struct K4 {
+    static constexpr int kUnitsAt = kHasFifth ? 256 : 0;  // in a pair of blocks, after the 5th bits
+    static constexpr int kPairBytes = kUnitsAt + 1024, kPairsAt = 512;
+    static constexpr int kBlockBytes = kPairsAt + 4 * kPairBytes;
+    static constexpr int kMaxTokens = 6;
+    static constexpr int kMinPrefetchTokens = 4;
+    // So few tokens have registers for the dots of both blocks of a pair.
+    static constexpr int kMaxOnePass = 3;
+
+    const Piece& piece;
+
+    // Four numbers of 6 bits per row, times one of 16 rows, for blocks [first, first + 4).
+    static ALWAYS_INLINE void decode_four(__m512i bytes, __m512 factor, int half, int first,
+                                          float (*out)[kPanelRows]) {
+        const __m512i byte = _mm512_set1_epi32(255);
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            const __m512i six = _mm512_and_si512(_mm512_srli_epi32(bytes, 8 * i), byte);
+            _mm512_store_ps(out[first + i] + 16 * half, _mm512_mul_ps(factor, _mm512_cvtepi32_ps(six)));
+        }
+    }
+
+    static ALWAYS_INLINE void decode(const uint8_t* block, Scratch& scratch) {
+        const __m512i six = _mm512_set1_epi8(0x3f), low = _mm512_set1_epi8(0x0f),
+                      top = _mm512_set1_epi8(0x30);
+        UNROLL
+        for (int r = 0; r < 2; r++) {
+            const __m512i x = _mm512_load_si512(block + 64 * r), y = _mm512_load_si512(block + 128 + 64 * r),
+                          z = _mm512_load_si512(block + 256 + 64 * r);
+            const __m512 d = load_halves(block + 384 + 32 * r), dmin = load_halves(block + 448 + 32 * r);
+            const __m512i late_scales =
+                _mm512_or_si512(_mm512_and_si512(z, low), _mm512_and_si512(_mm512_srli_epi32(x, 2), top));
+            const __m512i late_mins = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(z, 4), low),
+                                                      _mm512_and_si512(_mm512_srli_epi32(y, 2), top));
+            decode_four(_mm512_and_si512(x, six), d, r, 0, scratch.scales);
+            decode_four(late_scales, d, r, 4, scratch.scales);
+            decode_four(_mm512_and_si512(y, six), dmin, r, 0, scratch.mins);
+            decode_four(late_mins, dmin, r, 4, scratch.mins);
+        }
+    }
+
+    static ALWAYS_INLINE void run(const Piece& piece, int32_t num_tokens) {
+        for_each_tile<kMaxTokens>(num_tokens, K4{piece});
+    }
+
+    // Factors of the minimums: activation scale times sum, per block.
+    template <int T>
+    ALWAYS_INLINE void prepare(int32_t first) const {
+        for (int t = 0; t < T; t++) {
+            const auto* sums = reinterpret_cast<const __m256i*>(piece.in.a8_sum + piece.block_of(first + t));
+            const __m256 sum = _mm256_cvtepi32_ps(_mm256_loadu_si256(sums));
+            const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(piece.scale(first + t)), sum);
+            _mm256_store_ps(reinterpret_cast<float*>(piece.scratch.corrections[t]), factor);
+        }
+    }
+
+    template <int T>
+    static ALWAYS_INLINE void clear(__m512i (&dot)[T][2]) {
+        UNROLL
+        for (int t = 0; t < T; t++) dot[t][0] = dot[t][1] = _mm512_setzero_si512();
+    }
+
+    // Four columns of block b; blocks 2p and 2p + 1 are the low and the high nibbles of the same bytes.
+    template <bool kHigh, int T>
+    ALWAYS_INLINE void add_columns(int pair, int j, int32_t first, __m512i (&dot)[T][2]) const {
+        const uint8_t* bytes = piece.block + kPairsAt + kPairBytes * pair;
+        add_nibble_group<kHigh, kHasFifth, T>(dot, bytes + kUnitsAt + 128 * j, bytes + 128 * kHigh + 16 * j,
+                                              piece.a8(first) + kBlock * (2 * pair + kHigh) + 4 * j,
+                                              piece.in.a8_stride);
+    }
+
+    template <int T>
+    ALWAYS_INLINE void add_block(int b, int32_t first, const __m512i (&dot)[T][2],
+                                 __m512 (&sum)[T][2]) const {
+        const float *scales = piece.scratch.scales[b], *mins = piece.scratch.mins[b];
+        add_scaled<T>(sum, dot, _mm512_load_ps(scales), _mm512_load_ps(scales + 16), piece.scale(first) + b,
+                      piece.in.a8_block_stride);
+        const __m512 m0 = _mm512_load_ps(mins), m1 = _mm512_load_ps(mins + 16);
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            const __m512 x = _mm512_castsi512_ps(_mm512_set1_epi32(piece.scratch.corrections[t][b]));
+            sum[t][0] = _mm512_fnmadd_ps(m0, x, sum[t][0]);
+            sum[t][1] = _mm512_fnmadd_ps(m1, x, sum[t][1]);
+        }
+    }
+
+    template <int T>
+    ALWAYS_INLINE void add_pair(int pair, int32_t first, __m512 (&sum)[T][2]) const {
+        __m512i low[T][2];
+        clear<T>(low);
+        if constexpr (T <= kMaxOnePass) {
+            __m512i high[T][2];
+            clear<T>(high);
+            UNROLL
+            for (int j = 0; j < 8; j++) {
+                add_columns<false, T>(pair, j, first, low);
+                add_columns<true, T>(pair, j, first, high);
+            }
+            add_block<T>(2 * pair, first, low, sum);
+            add_block<T>(2 * pair + 1, first, high, sum);
+        } else {
+            UNROLL
+            for (int j = 0; j < 8; j++) add_columns<false, T>(pair, j, first, low);
+            add_block<T>(2 * pair, first, low, sum);
+            clear<T>(low);
+            UNROLL
+            for (int j = 0; j < 8; j++) add_columns<true, T>(pair, j, first, low);
+            add_block<T>(2 * pair + 1, first, low, sum);
+        }
+    }
+
+    template <int T>
+    void compute(int32_t first) const {
+        prepare<T>(first);
+        __m512 sum[T][2];
+        piece.load<T>(first, sum);
+        for (int pair = 0; pair < kBlocks / 2; pair++) {
+            if (T >= kMinPrefetchTokens && first == 0) piece.prefetch<kBlockBytes, kBlocks / 2>(pair);
+            add_pair<T>(pair, first, sum);
+        }
+        piece.store<T>(first, sum);
+    }
+};
+
+// Q6_K: w = d * scale * (q - 32), a scale of 8 bits per 16 columns. The two scaled dots of a block of 32 are
+// added before the activation scale, one multiplication less; their sums make four tokens fill the registers.
+struct Q6_K {
+    static constexpr int kBlockBytes = 6720;
+    static constexpr int kMaxTokens = 4;
+    static constexpr int kMaxDirectTokens = 2;
+    static constexpr int kHalfBytes = 512;  // of decoded quants: 16 columns, 32 rows
+
+    const Piece& piece;
+
+    // Nibbles in place 0..3, a pair of bits in place 4 and 5.
+    static ALWAYS_INLINE __m512i join(__m512i nibbles, __m512i pairs) {
+        const __m512i bits = _mm512_and_si512(pairs, _mm512_set1_epi8(0x30));
+        return _mm512_ternarylogic_epi32(bits, nibbles, _mm512_set1_epi8(0x0f), 0xf8);  // a | (b & c)
+    }
+
+    // One unit of each quarter of a half of 128 columns: columns c, c + 32, c + 64 and c + 96.
+    static ALWAYS_INLINE void decode_units(const uint8_t* units, __m512i (&quarters)[4]) {
+        const __m512i x = _mm512_load_si512(units), y = _mm512_load_si512(units + 64),
+                      pairs = _mm512_load_si512(units + 128);
+        quarters[0] = join(x, _mm512_slli_epi16(pairs, 4));
+        quarters[1] = join(y, _mm512_slli_epi16(pairs, 2));
+        quarters[2] = join(_mm512_srli_epi16(x, 4), pairs);
+        quarters[3] = join(_mm512_srli_epi16(y, 4), _mm512_srli_epi16(pairs, 2));
+    }
+
+    // Columns 4j.. of every quarter of a half, rows of half r.
+    static ALWAYS_INLINE const uint8_t* units_of(const uint8_t* block, int half, int j, int r) {
+        return block + 576 + 192 * (16 * half + 2 * j + r);
+    }
+
+    static ALWAYS_INLINE void decode(const uint8_t* block, Scratch& scratch) {
+        const __m512 d[2] = {load_halves(block + 512), load_halves(block + 544)};
+        for (int sub = 0; sub < 16; sub++) {
+            UNROLL
+            for (int r = 0; r < 2; r++) {
+                const auto* bytes = reinterpret_cast<const __m128i*>(block + 32 * sub + 16 * r);
+                const __m512 eight = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(bytes)));
+                _mm512_store_ps(scratch.scales[sub] + 16 * r, _mm512_mul_ps(d[r], eight));
+            }
+        }
+    }
+
+    static ALWAYS_INLINE void decode_quants(const uint8_t* block, uint8_t* quants) {
+        for (int half = 0; half < 2; half++) {
+            UNROLL
+            for (int j = 0; j < 8; j++) {
+                UNROLL
+                for (int r = 0; r < 2; r++) {
+                    __m512i quarters[4];
+                    decode_units(units_of(block, half, j, r), quarters);
+                    uint8_t* out = quants + 4096 * half + 128 * j + 64 * r;
+                    UNROLL
+                    for (int quarter = 0; quarter < 4; quarter++)
+                        _mm512_store_si512(out + 1024 * quarter, quarters[quarter]);
+                }
+            }
+        }
+    }
+
+    // Few tokens take the quants straight from the registers, one token after the other: then memory is read
+    // all the time, not in bursts between computations.
+    static ALWAYS_INLINE void run(const Piece& piece, int32_t num_tokens) {
+        if (num_tokens <= kMaxDirectTokens) {
+            for_each_tile<1>(num_tokens, Direct{piece});
+            return;
+        }
+        decode_quants(piece.block, piece.scratch.quants);
+        for_each_tile<kMaxTokens>(num_tokens, Q6_K{piece});
+    }
+
+    struct Direct {
+        const Piece& piece;
+
+        // Every quarter's 16 columns of one parity: its scaled dots, or those added to the ones before.
+        template <int kOdd>
+        ALWAYS_INLINE void scale_dots(int half, const int8_t* a, __m512 (&scaled)[4][2]) const {
+            __m512i dot[4][2];
+            UNROLL
+            for (int quarter = 0; quarter < 4; quarter++) {
+                dot[quarter][0] = dot[quarter][1] =
+                    _mm512_set1_epi32(piece.scratch.corrections[0][8 * half + 2 * quarter + kOdd]);
+            }
+            UNROLL
+            for (int j = 4 * kOdd; j < 4 * kOdd + 4; j++) {
+                UNROLL
+                for (int r = 0; r < 2; r++) {
+                    __m512i quarters[4];
+                    decode_units(units_of(piece.block, half, j, r), quarters);
+                    UNROLL
+                    for (int quarter = 0; quarter < 4; quarter++) {
+                        const __m512i x = broadcast_four(a + kBlock * quarter + 4 * j);
+                        dot[quarter][r] = _mm512_dpbusd_epi32(dot[quarter][r], quarters[quarter], x);
+                    }
+                }
+            }
+            UNROLL
+            for (int quarter = 0; quarter < 4; quarter++) {
+                UNROLL
+                for (int r = 0; r < 2; r++) {
+                    const __m512 scale =
+                        _mm512_load_ps(piece.scratch.scales[8 * half + 2 * quarter + kOdd] + 16 * r);
+                    const __m512 x = _mm512_cvtepi32_ps(dot[quarter][r]);
+                    scaled[quarter][r] =
+                        kOdd ? _mm512_fmadd_ps(x, scale, scaled[quarter][r]) : _mm512_mul_ps(x, scale);
+                }
+            }
+        }
+
+        template <int T>
+        void compute(int32_t token) const {
+            prepare<1>(piece, token);
+            __m512 sum[1][2];
+            piece.load<1>(token, sum);
+            for (int half = 0; half < 2; half++) {
+                const int8_t* a = piece.a8(token) + 128 * half;
+                __m512 scaled[4][2];
+                scale_dots<0>(half, a, scaled);
+                scale_dots<1>(half, a, scaled);
+                UNROLL
+                for (int quarter = 0; quarter < 4; quarter++) {
+                    const __m512 x = _mm512_set1_ps(piece.scale(token)[4 * half + quarter]);
+                    sum[0][0] = _mm512_fmadd_ps(scaled[quarter][0], x, sum[0][0]);
+                    sum[0][1] = _mm512_fmadd_ps(scaled[quarter][1], x, sum[0][1]);
+                }
+            }
+            piece.store<1>(token, sum);
+        }
+    };
+
+    // Starts of the dots: -32 times the sum of 16 activations.
+    template <int T>
+    static ALWAYS_INLINE void prepare(const Piece& piece, int32_t first) {
+        for (int t = 0; t < T; t++) {
+            const __m512i sum = _mm512_loadu_si512(piece.in.a8_half_sum + 2 * piece.block_of(first + t));
+            const __m512i start = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, 5));
+            _mm512_store_si512(piece.scratch.corrections[t], start);
+        }
+    }
+
+    template <int T>
+    ALWAYS_INLINE void dot_half(int sub, int32_t first, __m512i (&dot)[T][2]) const {
+        UNROLL
+        for (int t = 0; t < T; t++)
+            dot[t][0] = dot[t][1] = _mm512_set1_epi32(piece.scratch.corrections[t][sub]);
+        add_bytes<4, T>(dot, piece.scratch.quants + kHalfBytes * sub, piece.a8(first) + 16 * sub,
+                        piece.in.a8_stride);
+    }
+
+    template <int T>
+    ALWAYS_INLINE void add(int b, int32_t first, __m512 (&sum)[T][2]) const {
+        const float *even = piece.scratch.scales[2 * b], *odd = piece.scratch.scales[2 * b + 1];
+        __m512i dot[T][2];
+        __m512 scaled[T][2];
+        dot_half<T>(2 * b, first, dot);
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            scaled[t][0] = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), _mm512_load_ps(even));
+            scaled[t][1] = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), _mm512_load_ps(even + 16));
+        }
+        dot_half<T>(2 * b + 1, first, dot);
+        const float* scales = piece.scale(first) + b;
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            const __m512 x = _mm512_set1_ps(scales[t * piece.in.a8_block_stride]);
+            scaled[t][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][0]), _mm512_load_ps(odd), scaled[t][0]);
+            scaled[t][1] =
+                _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][1]), _mm512_load_ps(odd + 16), scaled[t][1]);
+            sum[t][0] = _mm512_fmadd_ps(scaled[t][0], x, sum[t][0]);
+            sum[t][1] = _mm512_fmadd_ps(scaled[t][1], x, sum[t][1]);
+        }
+    }
+
+    template <int T>
+    void compute(int32_t first) const {
+        prepare<T>(piece, first);
+        __m512 sum[T][2];
+        piece.load<T>(first, sum);
+        for (int b = 0; b < kBlocks; b++) {
+            if (first == 0) piece.prefetch<kBlockBytes, kBlocks>(b);
+            add<T>(b, first, sum);
+        }
+        piece.store<T>(first, sum);
+    }
+};
+
+template <class Format>
+void linear(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
+            size_t out_stride, int32_t num_rows, void* memory) {
+    Scratch& scratch = *static_cast<Scratch*>(memory);
+    const int32_t last = K / kColumns - 1;
+    for (int32_t start = 0; start < num_tokens; start += kChunkTokens) {
+        const int32_t left = num_tokens - start, count = left < kChunkTokens ? left : kChunkTokens;
+        const OutputTile output(out + start * out_stride, out_stride, num_rows);
+        for (int32_t index = 0; index <= last; index++) {
+            const uint8_t* block = panel + static_cast<size_t>(index) * Format::kBlockBytes;
+            const Piece piece = {block,
+                                 index == 0,
+                                 index == last,
+                                 in,
+                                 start * in.a8_stride + index * kColumns,
+                                 start * in.a8_block_stride + index * kBlocks,
+                                 output,
+                                 scratch};
+            Format::decode(block, scratch);
+            Format::run(piece, count);
+        }
+    }
+}
+
+}  // namespace
+
+namespace avx512 {
+
+void linear_q4_k(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
+                 size_t out_stride, int32_t num_rows, void* scratch) {
+    linear<K4<false>>(panel, K, in, num_tokens, out, out_stride, num_rows, scratch);
+}
+
+void linear_q5_k(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
+                 size_t out_stride, int32_t num_rows, void* scratch) {
+    linear<K4<true>>(panel, K, in, num_tokens, out, out_stride, num_rows, scratch);
+}
+
+void linear_q6_k(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
+                 size_t out_stride, int32_t num_rows, void* scratch) {
+    linear<Q6_K>(panel, K, in, num_tokens, out, out_stride, num_rows, scratch);
+}
+
+}  // namespace avx512
+}  // namespace twostroke

@@ -4,6 +4,7 @@ import jinja2
 import pytest
 from hypothesis import given, strategies as st
 
+from twostroke.errors import ChatTemplateError
 from twostroke.text.control_text import ControlText, ControlToken
 from twostroke.text.template_marks import ConstantMarker, MarkedText, MarkTable, without_marks
 
@@ -101,3 +102,13 @@ def test_constants_are_marked_where_they_may_be_written(source: str, written: bo
     constants += [node.data for node in parsed.find_all(jinja2.nodes.TemplateData)]
     assert (marks.mark("<s>") in constants) is written
     assert ("<s>" in constants) is not written
+
+
+def test_control_tokens_no_model_has_are_refused() -> None:
+    """All beginnings of a literal are kept: a million letters would take all memory there is."""
+    with pytest.raises(ChatTemplateError, match="a control token of 1000000 characters: limit 1000"):
+        table("<s>", "x" * 1_000_000)
+    letters = [chr(0x4E00 + index) for index in range(2048)]
+    with pytest.raises(ChatTemplateError, match="spelt with 2048 different characters: limit 2047"):
+        table(*letters)
+    assert table(*letters[:2047]).split("a") == ["a"]

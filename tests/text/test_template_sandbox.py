@@ -211,3 +211,48 @@ def test_only_numbers_can_be_summed() -> None:
     assert render("{{ [1, 2.5]|sum }}{{ [{'n': 1}, {'n': 2}]|sum(attribute='n') }}{{ [1]|sum(start=4) }}") == "3.535"
     with pytest.raises(ChatTemplateError, match="sums a list"):
         render("{{ [[1], [2]]|sum(start=[]) }}")
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "nested too deeply"),
+        ("{{ 1" + "|string" * 5000 + " }}", "nested too deeply"),
+        ("{{ 1" + " + 1" * 5000 + " }}", "nested too deeply"),
+        ("{% for i in [1] %}" * 25 + "{% endfor %}" * 25, "does not compile: too many statically nested blocks"),
+        ("{% if 1 %}" * 150 + "{% endif %}" * 150, "does not compile: too many levels of indentation"),
+        ("{{ " + "9" * 5000 + " }}", "does not compile: Exceeds the limit"),
+        ("{% break %}", "does not compile: 'break' outside loop"),
+        ("{% macro f(a, a) %}{% endmacro %}", "does not compile: duplicate argument"),
+    ],
+)
+def test_what_only_pythons_compiler_refuses_is_a_typed_error_at_load(source: str, problem: str) -> None:
+    with pytest.raises(ChatTemplateError, match=problem):
+        ChatTemplate(source, tokenizer=TOKENIZER)
+
+
+def test_a_turn_of_a_loop_costs_what_its_body_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that counts 1 whatever it does would let a long body run for hours."""
+    monkeypatch.setattr(template_limits, "MAX_WORK", 30_000)
+    body, turns = "{% if messages[0].none and messages[0].nothing %}{% endif %}" * 400, "{% for i in range(1000) %}"
+    for source in (
+        f"{turns}{body}{{% endfor %}}",
+        f"{{% macro f() %}}{body}{{% endmacro %}}{turns}{{% set x = f() %}}{{% endfor %}}",
+    ):
+        with pytest.raises(ChatTemplateError, match="units of work"):
+            render(source)
+        assert render(source.replace("1000", "100")) == ""
+
+
+@pytest.mark.parametrize("method", ["center(100000)", "ljust(100000)", "rjust(100000)", "zfill(100000)"])
+def test_padding_is_paid_by_its_width(method: str) -> None:
+    with pytest.raises(ChatTemplateError, match="units of work"):
+        render("{% for i in range(3000) %}{% set x = 'a'." + method + "[:1] %}{% endfor %}")
+    assert len(render("{{ 'a'." + method + " }}")) == 100_000
+
+
+def test_a_long_time_pattern_is_refused() -> None:
+    """The C library would try buffers of 256 times its length."""
+    with pytest.raises(ChatTemplateError, match="strftime_now a pattern of 1001 characters: limit 1000"):
+        render("{{ strftime_now('a' * 1001) }}")
+    assert render("{{ strftime_now('a' * 1000)|length }}") == "1000"

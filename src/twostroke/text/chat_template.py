@@ -57,6 +57,12 @@ class ChatTemplate:
             line = without_marks(source).splitlines()[error.lineno - 1 : error.lineno]
             shown = f": {line[0].strip()[:120]!r}" if line else ""
             raise ChatTemplateError(f"the chat template, line {error.lineno}: {error.message}{shown}") from None
+        except ChatTemplateError:
+            raise
+        except RecursionError:
+            raise ChatTemplateError("the chat template is nested too deeply to compile") from None
+        except Exception as error:  # noqa: BLE001 - jinja2 leaves some mistakes to Python's compiler, lines are its own
+            raise ChatTemplateError(f"the chat template does not compile: {getattr(error, 'msg', error)}") from None
 
     def render(
         self,

@@ -13,6 +13,7 @@ MAX_NUMBER_BITS = 4096
 MAX_ARGUMENT = 100_000  # width, indent, count given to a filter or method
 _FIELD_WIDTH = 1000
 _REFUSED_METHODS = frozenset(("format_map", "expandtabs", "translate", "encode"))
+_PADDING_METHODS = frozenset(("center", "ljust", "rjust", "zfill"))
 # A field of 1000 characters or more, or as wide as an argument says.
 _WIDE_PERCENT = re.compile(r"%(\([^)]*\))?[-+ #0]*(\*|\d{4}|\d*\.(\*|\d{4}))")
 _WIDE_BRACES = re.compile(r"\{[^{}]*(:[^{}]*\d{4}|\{)")
@@ -58,6 +59,8 @@ def check_method(budget: RenderBudget, owner: str, name: str, args: tuple[Any, .
     for value in (*args, *kwargs.values()):
         check_argument(value)
     budget.build(len(owner))
+    if name in _PADDING_METHODS:
+        budget.build(max((value for value in args if isinstance(value, int)), default=0))
     if name == "format":
         _check_braces(budget, owner, [*args, *kwargs.values()])
     elif name == "replace" and len(args) >= 2:

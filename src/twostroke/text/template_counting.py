@@ -6,6 +6,7 @@ The nodes call filters of template_filters, which spend a RenderBudget. Used by 
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
+NODES_PER_WORK = 16  # parts of an expression or statement that take as long as a loop turn by itself
 MACRO_WORK = 10  # a macro call costs as much as ten loop turns
 BLOCK_WORK = 50  # a block gets a context of its own
 RECURSION_WORK = 20  # a turn of a recursive loop
@@ -15,15 +16,17 @@ class LimitInserter(NodeTransformer):
     """Puts counting nodes into a parsed template."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
+        size = _size(node)
         self.generic_visit(node)
         if node.test is not None:  # turns a loop's own filter skips are turns too
-            node.test = nodes.And(_count("count_work", nodes.Const(1), node), node.test, lineno=node.lineno)
-        node.body.insert(0, _work(RECURSION_WORK if node.recursive else 1, node))
+            node.test = nodes.And(_count("count_work", nodes.Const(1 + size), node), node.test, lineno=node.lineno)
+        node.body.insert(0, _work((RECURSION_WORK if node.recursive else 1) + size, node))
         return node
 
     def visit_Macro(self, node: nodes.Macro | nodes.CallBlock | nodes.Block) -> nodes.Node:
+        size = _size(node)
         self.generic_visit(node)
-        node.body.insert(0, _work(BLOCK_WORK if isinstance(node, nodes.Block) else MACRO_WORK, node))
+        node.body.insert(0, _work((BLOCK_WORK if isinstance(node, nodes.Block) else MACRO_WORK) + size, node))
         return node
 
     visit_CallBlock = visit_Block = visit_Macro
@@ -47,6 +50,11 @@ class LimitInserter(NodeTransformer):
         for operand in node.ops:
             operand.expr = _compared(operand.expr)
         return node
+
+
+def _size(node: nodes.Node) -> int:
+    """Work of one pass over a body by its length, loops inside it taken once."""
+    return sum(1 for _ in node.find_all(nodes.Node)) // NODES_PER_WORK
 
 
 def _compared(node: nodes.Expr) -> nodes.Expr:

@@ -11,10 +11,12 @@ from typing import Any, Self, SupportsIndex
 
 from jinja2 import nodes
 
+from twostroke.errors import ChatTemplateError
 from twostroke.text.control_text import ControlText, ControlToken, without_swallowed
 
 _FIRST_MARK = 0xD800
 _MAX_LETTERS = 0x7FF  # lone surrogates there are, less the cut mark
+MAX_LITERAL = 1000  # characters of a control token; all its beginnings and ends are kept
 CUT_MARK = "\udfff"  # where an unfinished message ends
 _MARKED = re.compile("[\ud800-\udffe]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -32,15 +34,25 @@ def without_marks(text: str) -> str:
 
 
 class MarkTable:
-    """Marks for the letters of one vocabulary's control literals."""
+    """Marks for the letters of one vocabulary's control literals.
+
+    Raises ChatTemplateError where there are more letters than marks, or a literal is absurdly long.
+    """
 
     def __init__(self, control: ControlText) -> None:
         self._control = control
+        longest = max(map(len, control.literals), default=0)
+        if longest > MAX_LITERAL:
+            raise ChatTemplateError(f"the vocabulary has a control token of {longest} characters: limit {MAX_LITERAL}")
         letters = sorted({letter for literal in control.literals for letter in literal})
-        assert len(letters) <= _MAX_LETTERS, len(letters)
+        if len(letters) > _MAX_LETTERS:
+            raise ChatTemplateError(
+                f"the vocabulary's control tokens are spelt with {len(letters)} different characters: "
+                f"limit {_MAX_LETTERS}"
+            )
         self._to_mark = {ord(letter): _FIRST_MARK + index for index, letter in enumerate(letters)}
         self._to_letter = {mark: letter for letter, mark in self._to_mark.items()} | {ord(CUT_MARK): None}
-        self._max_length = max(map(len, control.literals), default=0)
+        self._max_length = longest
 
     @cached_property
     def _heads(self) -> frozenset[str]:

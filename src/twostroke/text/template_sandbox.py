@@ -24,6 +24,7 @@ from twostroke.text.template_counting import LimitInserter
 from twostroke.text.template_filters import CASE_CHANGES, template_filters
 from twostroke.text.template_limits import BUDGET, MAX_CHARS
 
+MAX_TIME_PATTERN = 1000
 _OTHER_FILES = {"Include": "include", "Import": "import", "FromImport": "from", "Extends": "extends"}
 
 
@@ -56,7 +57,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             "dict": dict,
             "namespace": self.globals["namespace"],
             "raise_exception": _raise_exception,
-            "strftime_now": lambda pattern: now().strftime(pattern),
+            "strftime_now": lambda pattern: now().strftime(_checked_pattern(pattern)),
         }
 
     def compiled(self, source: str, rewrite: Callable[[nodes.Template], None]) -> jinja2.Template:
@@ -114,6 +115,15 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "**": operator.pow,
     "//": operator.floordiv,
 }
+
+
+def _checked_pattern(pattern: str) -> str:
+    """The C library tries buffers of up to 256 times a pattern's length."""
+    if len(pattern) > MAX_TIME_PATTERN:
+        raise ChatTemplateError(
+            f"the chat template gives strftime_now a pattern of {len(pattern)} characters: limit {MAX_TIME_PATTERN}"
+        )
+    return pattern
 
 
 @pass_context

@@ -51,6 +51,12 @@ def test_a_file_as_home_is_an_error(tmp_path: Path) -> None:
         resolve({"TWOSTROKE_HOME": str(file)})
 
 
+@pytest.mark.parametrize("name", ["TWOSTROKE_HOME", "OLLAMA_MODELS"])
+def test_a_tilde_that_means_nobody_is_an_error(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is '~no-such-user/models': no home folder is known"):
+        resolve({name: "~no-such-user/models"})
+
+
 def test_ollama_store_can_be_elsewhere(tmp_path: Path) -> None:
     assert resolve({"OLLAMA_MODELS": str(tmp_path)}).ollama_models == tmp_path
 

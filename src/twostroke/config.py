@@ -69,7 +69,10 @@ def _folder(environ: Mapping[str, str], name: str) -> Path | None:
         return None
     if not value.strip():
         raise ConfigError(f"{name} is empty: name a folder or unset it")
-    path = Path(value).expanduser()
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError:  # ~ or ~someone without a home
+        raise ConfigError(f"{name} is {value!r}: no home folder is known for that ~, write the whole path") from None
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{name} is {value!r}: that is a file, name a folder")
     return path.absolute()

@@ -31,7 +31,7 @@ class ScriptedModel:
     """Says `pieces` to every prompt, one token each, from a thread of its own like an engine does.
 
     `refuse` is raised by submit; `reason` and `error` are how an answer ends that was not cut by
-    max_tokens; `pause_s` is slept before each token; `gate` holds every answer back until it is set.
+    max_tokens; `pause_s` is slept before each token.
     """
 
     def __init__(

@@ -82,3 +82,18 @@ def test_values_have_names_a_person_uses() -> None:
         "an array",
         "an object",
     ]
+
+
+def test_a_long_key_is_cut_wherever_it_is_repeated() -> None:
+    key = "k" * 100_000
+    for body in (f'{{"{key}": {2**64}}}', f'{{"{key}": 1, "{key}": 1}}', f'{{"a": {{"{key}": ["\\ud800"]}}}}'):
+        error = refusal(body.encode())
+        assert len(str(error)) < 200
+        assert error.param is not None
+        assert len(error.param) <= 60
+
+
+def test_a_long_key_over_many_values_costs_no_more_than_its_bytes() -> None:
+    """Spelling out the place of every value would copy 400 gigabytes; the time limit of a test is the judge."""
+    body = ('{"' + "k" * 1_000_000 + '": [' + '"",' * 400_000 + f"{2**64}]}}").encode()
+    assert "has an integer beyond 64 bits" in str(refusal(body))

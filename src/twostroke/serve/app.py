@@ -218,7 +218,7 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
         raise ConfigError(f"cannot listen on {host} port {port}: {error}; choose another address or port") from None
 
 

@@ -10,6 +10,10 @@ from twostroke.serve.api_error import ApiError
 from twostroke.serve.limits import LimitsConfig
 
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1  # beyond these no field of any route has a meaning
+MAX_SHOWN = 60  # characters of what a client sent that a message repeats
+# Where a value stands: the place of what holds it, and its key or index. Spelt out only for a message: a body can
+# have a key of megabytes over millions of values.
+Place = tuple[Any, str | int] | None
 
 
 async def read_body(request: Request, limits: LimitsConfig) -> bytes:
@@ -55,7 +59,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
         value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
         if not isinstance(value, dict):
             raise ApiError(f"the body is {kind_of(value)}: it must be a JSON object")
-        _check_values(value, place="")
+        _check_values(value, place=None)
     except json.JSONDecodeError as error:
         raise ApiError(
             f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno} (character {error.pos})"
@@ -71,7 +75,8 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise ApiError(f"the key {key!a} is there twice: keep one", param=ascii(key)[1:-1])
+            shown = cut(ascii(key)[1:-1])
+            raise ApiError(f"the key '{shown}' is there twice: keep one", param=shown)
         result[key] = value
     return result
 
@@ -80,28 +85,40 @@ def _refuse_constant(name: str) -> None:
     raise ApiError(f"the body holds {name}: JSON has no such number")
 
 
-def _check_values(value: Any, *, place: str) -> None:
+def _check_values(value: Any, *, place: Place) -> None:
     if isinstance(value, str):
         _check_text(value, place=place)
     elif isinstance(value, int):
         if not MIN_INTEGER <= value <= MAX_INTEGER:
-            raise ApiError(f"{place} has an integer beyond 64 bits: no field takes one", param=place)
+            raise _wrong(place, "an integer beyond 64 bits: no field takes one")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _check_values(item, place=f"{place}[{index}]")
+            _check_values(item, place=(place, index))
     elif isinstance(value, dict):
         for key, item in value.items():
-            _check_text(key, place=place or "a key of the body")
-            _check_values(item, place=f"{place}.{key}" if place else key)
+            _check_text(key, place=place)
+            _check_values(item, place=(place, key))
 
 
-def _check_text(text: str, *, place: str) -> None:
+def _check_text(text: str, *, place: Place) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ApiError(
-            f"{place} has a lone surrogate at character {error.start}: it stands for no text", param=place
-        ) from None
+        raise _wrong(place, f"a lone surrogate at character {error.start}: it stands for no text") from None
+
+
+def _wrong(place: Place, problem: str) -> ApiError:
+    steps: list[str] = []
+    while place is not None:
+        place, step = place
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{cut(step)}")
+    shown = cut("".join(reversed(steps)).removeprefix(".")) or "a key of the body"
+    return ApiError(f"{shown} has {problem}", param=shown)
+
+
+def cut(text: str, limit: int = MAX_SHOWN) -> str:
+    """The beginning of a text that strangers wrote, for a message."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def kind_of(value: Any) -> str:

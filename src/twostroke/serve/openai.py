@@ -13,7 +13,7 @@ from typing import Any
 from twostroke.errors import ParamsError
 from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
-from twostroke.serve.body import kind_of
+from twostroke.serve.body import MAX_SHOWN, cut, kind_of
 from twostroke.serve.limits import LimitsConfig
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
@@ -32,7 +32,6 @@ SHARED_FIELDS = (
 # Clients send an assistant's answer back whole: these keys are fine there as long as they are null.
 NULL_MESSAGE_KEYS = ("name", "refusal", "annotations", "audio", "tool_calls", "function_call")
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-MAX_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +96,7 @@ def _sampling_params(fields: Mapping[str, Any], defaults: SamplingParams) -> Sam
         return replace(defaults, **wishes)
     except ParamsError as error:
         field = limit_field if error.field == "max_tokens" and limit_field else error.field
-        raise ApiError(_cut(str(error).replace(error.field, field, 1), 4 * MAX_SHOWN), param=field) from None
+        raise ApiError(cut(str(error).replace(error.field, field, 1), 4 * MAX_SHOWN), param=field) from None
 
 
 def _limit_field(fields: Mapping[str, Any]) -> str | None:
@@ -190,7 +189,7 @@ def _text_part(part: Any, *, place: str) -> str:
 def _refuse_unknown(fields: Mapping[str, Any], *, known: Sequence[str], place: str) -> None:
     for name in fields:
         if name not in known:
-            field = _cut(f"{place}{name}", MAX_SHOWN)
+            field = cut(f"{place}{name}")
             raise ApiError(
                 f"{field} is refused: this server does not honour it, leave it out "
                 f"(honoured: {', '.join(sorted(known))})",
@@ -227,8 +226,4 @@ def _wrong(field: str, wanted: str, value: Any) -> ApiError:
 
 
 def _shown(value: Any) -> str:
-    return _cut(repr(value), MAX_SHOWN)
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return cut(repr(value))

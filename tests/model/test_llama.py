@@ -159,3 +159,8 @@ def test_only_selected_tokens_reach_the_last_norm() -> None:
 def test_the_context_is_what_the_scaling_reaches(scaling: dict[str, object], context: int) -> None:
     keys = {f"llama.rope.scaling.{key}": value for key, value in scaling.items()}
     assert build_program(make_source(metadata=keys)).context_length == context
+
+
+def test_an_unknown_rope_style_is_refused() -> None:
+    with pytest.raises(ModelFileError, match=r"key 'twostroke.rope_style' is 'x': it must be halves or pairs"):
+        build_program(make_source(metadata={"twostroke.rope_style": "x"}))

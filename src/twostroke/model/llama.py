@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from twostroke.errors import ModelFileError
 from twostroke.model.hyperparameters import DecoderShape, Hyperparameters, read_decoder_shape
 from twostroke.model.rope_scaling import read_rope_scaling, rope_table
 from twostroke.model.source import ModelSource
@@ -31,6 +32,9 @@ def read_llama(source: ModelSource) -> LlamaConfig:
     shape = read_decoder_shape(params)
     rope, context_length = read_rope(params, shape)
     style = source.metadata.text("twostroke.rope_style", default=RopeStyle.PAIRS.value)
+    if style not in tuple(RopeStyle):
+        known = " or ".join(RopeStyle)
+        raise ModelFileError(source.path, f"key 'twostroke.rope_style' is {style!r:.80}: it must be {known}")
     return LlamaConfig(
         shape=shape,
         rope=rope,

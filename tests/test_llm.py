@@ -20,6 +20,7 @@ import twostroke
 from tests.builders_gguf import write_llama
 from tests.builders_llm import ANSWER, LOOP, config_of, open_llm, write_puppet
 from tests.cases.puppet import EOS, byte_token
+from tests.model.hf_builders import make_folder, write_json
 from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import (
@@ -35,6 +36,7 @@ from twostroke.errors import (
 from twostroke.llm import LLM
 from twostroke.params import SamplingParams
 from twostroke.schedule.config import SchedulerConfig
+from twostroke.text.byte_alphabet import CHAR_OF_BYTE
 
 WAIT_S = 20.0
 ENDLESS = SamplingParams(max_tokens=900)
@@ -580,3 +582,17 @@ def test_the_report_counts_both_phases(llm: LLM) -> None:
     assert report.prefill.tokens == result.usage.prompt_tokens - result.usage.cached_tokens
     assert report.decode.tokens == result.usage.completion_tokens - 1
     assert report.prefill.bound_by is None
+
+
+def test_a_token_without_weights_is_refused_before_it_can_fail_its_neighbours(tmp_path: Path) -> None:
+    """A folder's tokenizer knows 256 bytes, its embedding has 11 rows."""
+    folder = make_folder(tmp_path / "model")
+    model = {"type": "BPE", "vocab": {char: byte for byte, char in enumerate(CHAR_OF_BYTE.values())}, "merges": []}
+    pre_tokenizer = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    write_json(folder / "tokenizer.json", {"model": model, "pre_tokenizer": pre_tokenizer})
+    with open_llm(folder, context=32) as llm:
+        assert (llm.tokenizer.vocab_size, llm.program.vocab_size) == (256, 11)
+        for ask in (llm.generate, llm.logits):
+            with pytest.raises(PromptError, match=r"the prompt has the token 200: the model has weights for 0 to 10"):
+                ask([3, 200])
+        assert len(llm.generate([3, 10], SamplingParams(max_tokens=2, ignore_eos=True))[0].token_ids) == 2

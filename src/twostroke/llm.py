@@ -187,6 +187,7 @@ class LLM:
         if not isinstance(params, SamplingParams):
             raise ParamsError(f"params is a {type(params).__name__}: it must be SamplingParams or None", field="params")
         token_ids = self._prompt_ids(prompt, spent)
+        self._check_ids(token_ids)
         self._check_context(len(token_ids), params.max_tokens)
         request = Request(
             request_id=f"r{next(self._request_numbers)}",
@@ -208,6 +209,7 @@ class LLM:
     def logits(self, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after every token of a text, float32 [num_tokens, vocab]."""
         ids = self.tokenizer.encode_prompt(token_ids)
+        self._check_ids(ids)
         self._check_context(len(ids), 0)
         needed, free = 4 * len(ids) * self.program.vocab_size, available_memory_bytes()
         if needed > free:
@@ -265,6 +267,15 @@ class LLM:
         if system is None or any(message.get("role") in SYSTEM_ROLES for message in messages):
             return messages
         return [{"role": "system", "content": system}, *messages]
+
+    def _check_ids(self, token_ids: Sequence[int]) -> None:
+        """A tokenizer may know tokens the model has no weights for: in a step they would fail its neighbours too."""
+        highest, num_known = max(token_ids, default=0), self.program.vocab_size
+        if highest >= num_known:
+            raise PromptError(
+                f"the prompt has the token {highest}: the model has weights for 0 to {num_known - 1}, its tokenizer "
+                "knows more; leave that text out"
+            )
 
     def _check_context(self, num_prompt: int, max_tokens: int) -> None:
         """Nothing is cut: prompt and answer fit, or the arithmetic is shown."""

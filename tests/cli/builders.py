@@ -45,7 +45,7 @@ def running(
     stderr: IO[bytes] | int = subprocess.PIPE,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The program as a shell with job control starts it: a process group of its own. It ends with the block."""
-    program = [sys.executable, "-c", "import sys; from twostroke.cli.entry import main; sys.exit(main())"]
+    program = [sys.executable, "-m", "twostroke"]
     with subprocess.Popen(
         [*program, *arguments], env=env, stdin=stdin, stdout=stdout, stderr=stderr, bufsize=0, process_group=0
     ) as process:

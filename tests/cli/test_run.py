@@ -23,6 +23,7 @@ from twostroke.config import resolve
 from twostroke.core.event import Event
 from twostroke.core.sequence import FinishReason
 from twostroke.handle import Handle
+from twostroke.measure.peaks import NUM_PROBES
 from twostroke.params import SamplingParams
 
 Capture = pytest.CaptureFixture[str]
@@ -89,6 +90,19 @@ def test_json_has_exactly_the_promised_keys(capsys: Capture, home: Path, model: 
     ledger = shown["ledger"]
     total_s = sum(stall["time_s"] for stall in ledger.pop("stall")) + sum(ledger.values())
     assert total_s == pytest.approx(shown["e2e_s"], abs=max(0.001, 0.01 * shown["e2e_s"]))
+
+
+def test_peaks_below_what_a_phase_did_are_measured_again(capsys: Capture, home: Path, model: str) -> None:
+    for _ in range(NUM_PROBES):
+        said(capsys, home, "-m", model, "--json")
+    (file,) = [path for path in (home / "peaks").iterdir() if json.loads(path.read_text())["peaks"]["threads"] == 1]
+    known = json.loads(file.read_text())
+    assert known["num_probes"] >= NUM_PROBES
+    known["peaks"]["read_bytes_per_s"] = 1e3
+    file.write_text(json.dumps(known))
+    shown = json.loads(said(capsys, home, "-m", model, "--json")[1])
+    assert shown["phases"]["decode"]["utilisation"] < 1
+    assert json.loads(file.read_text())["num_probes"] == known["num_probes"] + 1
 
 
 def test_logprobs_join_the_json(capsys: Capture, home: Path, model: str) -> None:

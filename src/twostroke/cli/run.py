@@ -109,7 +109,7 @@ def question(prompt: str | None, *, system: str | None, raw: bool) -> Asked:
 def answer_and_report(llm: "LLM", asked: Asked, params: SamplingParams, config: Config) -> Result:
     """Stream the answer to stdout, then the report to stderr."""
     result = answer_quietly(llm, asked, params, config)
-    lines = phase_report_lines(result, llm.report(result, peaks_of(llm, config)))
+    lines = phase_report_lines(result, llm.report(result, peaks_of(llm, result, config)))
     Terminal.of(sys.stderr, config).write_lines(["", *lines])
     return result
 
@@ -125,15 +125,22 @@ def answer_quietly(llm: "LLM", asked: Asked, params: SamplingParams, config: Con
 def answer_json(llm: "LLM", asked: Asked, params: SamplingParams, config: Config) -> Result:
     """One object on stdout once the answer has ended."""
     result = follow(lambda on_event: llm.submit(asked, params, on_event=on_event), lambda text: None)
-    report = llm.report(result, peaks_of(llm, config))
+    report = llm.report(result, peaks_of(llm, result, config))
     shown = json_report(result, report, with_logprobs=params.logprobs is not None)
     sys.stdout.write(json.dumps(shown, ensure_ascii=False, allow_nan=False) + "\n")
     return result
 
 
-def peaks_of(llm: "LLM", config: Config) -> Peaks:
-    """The machine's peaks for this model, measured now unless they are known."""
-    return ensure_peaks(home=config.home, isa=llm.isa, threads=llm.threads, weight_bytes=llm.weight_bytes)
+def peaks_of(llm: "LLM", result: Result, config: Config) -> Peaks:
+    """The machine's peaks for this model, measured now unless they are known well enough for this result."""
+
+    def are_beaten(peaks: Peaks) -> bool:
+        report = llm.report(result, peaks)
+        return any(use.utilisation is not None and use.utilisation > 1 for use in (report.prefill, report.decode))
+
+    return ensure_peaks(
+        home=config.home, isa=llm.isa, threads=llm.threads, weight_bytes=llm.weight_bytes, are_beaten=are_beaten
+    )
 
 
 def leave(result: Result) -> None:

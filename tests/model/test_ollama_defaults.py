@@ -77,13 +77,13 @@ def test_what_has_no_counterpart_is_named_in_one_warning(caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("temperature", -1, r"its parameter temperature is -1: it must be in \[0"),
+        ("temperature", -1, r"its parameter temperature is -1: it must be a finite number, 0 or more"),
         ("temperature", "warm", "its parameter temperature is 'warm': it must be a number"),
-        ("repeat_penalty", 0, "its parameter repeat_penalty is 0: it must be in"),
+        ("repeat_penalty", 0, "its parameter repeat_penalty is 0: it must be a finite number above 0"),
         ("num_predict", 0, "its parameter num_predict is 0: it must be at least 1"),
         ("top_k", 1.5, "its parameter top_k is 1.5: it must be a whole number"),
-        ("stop", [1], "its parameter stop is "),
-        ("stop", [""], "its parameter stop is "),
+        ("stop", [1], "its parameter stop has "),
+        ("stop", [""], "its parameter stop has "),
         ("stop", ["a"] * 17, "its parameter stop has 17 strings: the limit is 16"),
         ("num_ctx", 0, "its parameter num_ctx is 0: it must be at least 1"),
         ("num_ctx", "big", "its parameter num_ctx is 'big'"),

@@ -256,11 +256,13 @@ def test_the_key_guards_everything_but_health() -> None:
         assert client.get("/v1/models", headers=good).status_code == 200
 
 
-def test_a_path_is_served_under_its_last_part(tmp_path: Any) -> None:
+def test_a_path_is_served_under_its_last_part(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "tiny.gguf"
     file.touch()
     assert served_name(str(file)) == "tiny.gguf"
     assert served_name(str(tmp_path) + "/") == tmp_path.name
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert served_name("~/tiny.gguf") == "tiny.gguf"
     assert served_name("hf:org/repo:Q8_0") == "hf:org/repo:Q8_0"
 
 

@@ -25,7 +25,7 @@ from twostroke.serve.body import parse_object, read_body
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.openai import Wish, read_wish
 from twostroke.serve.replies import Reply
-from twostroke.serve.sse import EventStream
+from twostroke.serve.sse import StreamedReply
 
 logger = logging.getLogger("twostroke")
 CLIENT_LEFT = 499  # nobody reads it; the number proxies use for it
@@ -86,7 +86,7 @@ class Routes:
             if known is None:
                 raise
             raise known from None
-        return EventStream(wish, answers) if wish.is_stream else await self._whole(request, wish, answers)
+        return StreamedReply(wish, answers) if wish.is_stream else await self._whole(request, wish, answers)
 
     def _wish(self, body: bytes, *, is_chat: bool) -> Wish:
         defaults = self._model.default_params
@@ -133,7 +133,8 @@ def create_app(
 
 def served_name(model_name: str) -> str:
     """What clients call the model: its name, or the last part of a path, so that no folder is told."""
-    return os.path.basename(os.path.normpath(model_name)) if os.path.exists(model_name) else model_name
+    is_path = os.path.exists(os.path.expanduser(model_name))
+    return os.path.basename(os.path.normpath(model_name)) if is_path else model_name
 
 
 async def _answer_api_error(request: Request, error: Exception) -> Response:

@@ -51,7 +51,7 @@ async def chunks(wish: Wish, answers: Answers) -> AsyncIterator[bytes]:
     yield DONE
 
 
-class EventStream(Response):
+class StreamedReply(Response):
     """Sends the chunks; the answers end when the client leaves or sending fails."""
 
     def __init__(self, wish: Wish, answers: Answers) -> None:

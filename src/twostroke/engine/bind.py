@@ -1,4 +1,4 @@
-"""From plan to arrays: what the reader needs to run one step. Allocates nothing per step."""
+"""From plan to arrays: what the reader needs to run one step. The arrays are made once; a step gets views of them."""
 
 from collections.abc import Mapping
 

@@ -94,7 +94,7 @@ class BoundStep:
 
     Row r holds tokens [row_starts[r], row_starts[r + 1]) at positions row_positions[r], +1, ...
     block_tables[g][r, j] is the block of KV group g that holds positions [j * block_size, ...) of row
-    r; -1 where the row has none (blank, or past its end). `selected` are token indices, ascending.
+    r; -1 where a window left a blank, anything past the row's end. `selected` are token indices, ascending.
     """
 
     token_ids: npt.NDArray[np.int32]  # [num_tokens]

@@ -165,7 +165,43 @@ def test_a_model_without_a_template_says_raw(tmp_path: Path) -> None:
         llm.chat(HELLO)
 
 
+@pytest.mark.parametrize("ask", ["generate", "stream", "submit"])
+def test_half_a_character_is_refused_at_every_door(llm: LLM, ask: str) -> None:
+    with pytest.raises(PromptError, match=r"the prompt has U\+D800, a lone surrogate, at character 3"):
+        getattr(llm, ask)("why\ud800?")
+    with pytest.raises(PromptError, match=r"messages\[0\]\.content has U\+D800"):
+        llm.chat([{"role": "user", "content": "\ud800"}])
+
+
 # Limits
+
+
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenised(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: object, **options: object) -> None:
+        raise AssertionError("tokenised")
+
+    longest = llm.tokenizer.most_token_bytes
+    assert longest is not None
+    digits = "7" * (1024 * longest - 1)  # 1024 tokens at least
+    monkeypatch.setattr(llm.tokenizer, "encode_prompt", never)
+    monkeypatch.setattr(llm.tokenizer, "encode_pieces", never)
+    with pytest.raises(CapacityError) as refused:
+        llm.generate(digits, SamplingParams(max_tokens=5))
+    assert str(refused.value) == (
+        f"the prompt has {len(digits)} bytes, a token at most {longest}: at least 1024 prompt tokens + max_tokens of 5 "
+        f"= 1029, the context is 1024: shorten the prompt by {longest - 1} bytes or more"
+    )
+    with pytest.raises(CapacityError, match="at least 1025 prompt tokens"):  # user: and the question mark
+        llm.chat([{"role": "user", "content": digits}])
+    with pytest.raises(AssertionError, match="tokenised"):
+        llm.generate(digits[: 1023 * longest])
+
+
+def test_a_conversation_too_long_for_any_template_shows_the_arithmetic(llm: LLM) -> None:
+    with pytest.raises(CapacityError, match=r"the prompt has 5000000 bytes.* the context is 1024"):
+        llm.chat([{"role": "user", "content": [{"type": "text", "text": "7" * 5_000_000}]}])
+    with pytest.raises(CapacityError, match="the context is 1024"):
+        llm.chat([{"role": "user", "content": "7" * 5_000_000}])
 
 
 def test_a_context_too_small_shows_the_arithmetic_and_what_fits(llm: LLM) -> None:
@@ -524,6 +560,28 @@ def test_logits_are_those_the_greedy_choice_is_made_from(random_llm: LLM) -> Non
     assert scores.dtype == np.float32
     assert scores.shape == (105, random_llm.program.vocab_size)
     assert scores.argmax(axis=1)[len(prompt) - 1 : -1].tolist() == list(answer)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"params": SamplingParams(stop_token_ids=(3, 512))},
+            "stop_token_ids has 512: the vocabulary has ids 0 to 511",
+        ),
+        ({"arrival_s": float("nan")}, "arrival_s is nan: it must be a moment of the past"),
+        ({"arrival_s": float("-inf")}, "arrival_s is -inf"),
+        ({"arrival_s": 1e30}, r"arrival_s is 1e\+30"),
+        ({"arrival_s": "now"}, "arrival_s is 'now'"),
+        ({"arrival_s": True}, "arrival_s is True"),
+        ({"on_event": 7}, "on_event is a int: it must be a function of one event"),
+    ],
+)
+def test_options_of_a_request_that_cannot_be_are_refused(llm: LLM, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParamsError, match=words) as refused:
+        llm.submit("why?", **options)
+    assert refused.value.field in {*options, "stop_token_ids"}
+    wait_idle(llm)
 
 
 @pytest.mark.parametrize("params", [3, {}, "greedy"])

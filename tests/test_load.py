@@ -128,10 +128,9 @@ def test_threads_that_cannot_run_at_once_are_warned_of_with_the_numbers(
     assert _threads(4, config) == 4
     assert caplog.messages == []
     assert _threads(None, config) == 9
-    assert caplog.messages == [
-        "threads is 9, this process may use 4 CPUs: threads that cannot run at the same time wait for each other and "
-        "slow every step; take 2 or fewer"
-    ]
+    (said,) = caplog.messages
+    assert said.startswith("threads is 9, this process may use 4 CPUs: threads that cannot run at the same time")
+    assert said.endswith("take 2 or fewer")
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1025, True])

@@ -4,14 +4,15 @@ Turns wishes into requests on the caller's thread; the engine's thread does the 
 """
 
 import itertools
+import math
 import secrets
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +27,23 @@ from twostroke.core.request import Request
 from twostroke.core.snapshot import Snapshot
 from twostroke.engine.kv_store import available_memory_bytes
 from twostroke.engine.worker import Worker
-from twostroke.errors import CapacityError, ParamsError, PromptError, QueueFullError, RequestError, TwostrokeError
+from twostroke.errors import (
+    CapacityError,
+    ChatTemplateError,
+    ParamsError,
+    PromptError,
+    QueueFullError,
+    RequestError,
+    TwostrokeError,
+)
 from twostroke.handle import EventStream, Handle, ResultCollector
 from twostroke.load import load_model
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
 from twostroke.params import SamplingParams
 from twostroke.phase_use import phase_report
 from twostroke.program.cost import Row
+from twostroke.prompt import Message, Prompt, contents_of, is_chat, refuse_lone_surrogates, several
 
-Message = Mapping[str, Any]
-Prompt = str | Sequence[int] | Sequence[Message]
 SYSTEM_ROLES = ("system", "developer")
 
 
@@ -153,11 +161,11 @@ class LLM:
 
         Several run in one batch, as many as there may be. Raises RequestError for the first that failed.
         """
-        return self._answers(_several(prompts), params)
+        return self._answers(several(prompts), params)
 
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> Result:
         """The answer to a conversation, rendered with the model's own template."""
-        if not _is_chat(messages):
+        if not is_chat(messages):
             raise PromptError("messages must be a list of at least one message, each with a role", field="messages")
         return self._answers([messages], params)[0]
 
@@ -176,17 +184,18 @@ class LLM:
     ) -> Handle:
         """Start a request and return at once. `on_event` runs on the engine's thread: hand over and return.
 
-        Raises PromptError, ChatTemplateError or CapacityError before anything is queued.
+        `arrival_s` is when the request came in, on the clock of `now`: what lies between is parse time. Raises
+        ParamsError, PromptError, ChatTemplateError or CapacityError before anything is queued.
         """
         entered_s = self._clock.now()
-        arrival_s = entered_s if arrival_s is None else arrival_s
+        arrival_s = entered_s if arrival_s is None else _checked_arrival(arrival_s, entered_s)
         spent: dict[Part, float] = {}
         if entered_s > arrival_s:
             spent[Part.PARSE] = entered_s - arrival_s
         params = self.default_params if params is None else params
-        if not isinstance(params, SamplingParams):
-            raise ParamsError(f"params is a {type(params).__name__}: it must be SamplingParams or None", field="params")
-        token_ids = self._prompt_ids(prompt, spent)
+        self._check_params(params, on_event)
+        refuse_lone_surrogates(prompt)
+        token_ids = self._prompt_ids(prompt, params.max_tokens, spent)
         self._check_ids(token_ids)
         self._check_context(len(token_ids), params.max_tokens)
         request = Request(
@@ -198,7 +207,7 @@ class LLM:
             stop_token_ids=frozenset(params.stop_token_ids)
             | (frozenset() if params.ignore_eos else self._loaded.text.end_ids),
             spent=spent,
-            continues_text=not _is_chat(prompt),
+            continues_text=not is_chat(prompt),
         )
         collector = ResultCollector(on_event)
         handle = Handle(request.request_id, cancel=self._cancel, collector=collector)
@@ -247,19 +256,48 @@ class LLM:
         with suppress(TwostrokeError):  # a closed model has ended all its requests
             self._worker.call(lambda engine: engine.cancel(request_id))
 
-    def _prompt_ids(self, prompt: Prompt, spent: dict[Part, float]) -> list[int]:
+    def _check_params(self, params: object, on_event: object) -> None:
+        """What SamplingParams cannot know: the vocabulary, and that they are there at all."""
+        if not isinstance(params, SamplingParams):
+            raise ParamsError(f"params is a {type(params).__name__}: it must be SamplingParams or None", field="params")
+        size = min(self.program.vocab_size, self.tokenizer.vocab_size)
+        for token_id in params.stop_token_ids:
+            if token_id >= size:
+                raise ParamsError(
+                    f"stop_token_ids has {token_id}: the vocabulary has ids 0 to {size - 1}", field="stop_token_ids"
+                )
+        if on_event is not None and not callable(on_event):
+            raise ParamsError(
+                f"on_event is a {type(on_event).__name__}: it must be a function of one event, or None",
+                field="on_event",
+            )
+
+    def _prompt_ids(self, prompt: Prompt, max_tokens: int, spent: dict[Part, float]) -> list[int]:
         """Ids of any kind of prompt; books the time of template and tokenizer."""
         start_s = self._clock.now()
-        if isinstance(prompt, str) or not _is_chat(prompt):
+        if isinstance(prompt, str) or not is_chat(prompt):
+            if isinstance(prompt, str):
+                self._check_pieces([prompt], max_tokens)
             token_ids = self.tokenizer.encode_prompt(prompt)  # type: ignore[arg-type]
             spent[Part.TOKENIZE] = self._clock.now() - start_s
             return token_ids
-        pieces = self._loaded.text.chat_template.render_pieces(self._with_system(prompt))  # type: ignore[arg-type]
+        pieces = self._rendered(self._with_system(prompt), max_tokens)  # type: ignore[arg-type]
         rendered_s = self._clock.now()
+        self._check_pieces(pieces, max_tokens)
         token_ids = self.tokenizer.encode_pieces(pieces)
         spent[Part.TEMPLATE] = rendered_s - start_s
         spent[Part.TOKENIZE] = self._clock.now() - rendered_s
         return token_ids
+
+    def _rendered(self, messages: Sequence[Message], max_tokens: int) -> list[str | int]:
+        """Pieces of a conversation. One the template stumbles over may be too long for any template."""
+        template = self._loaded.text.chat_template
+        try:
+            return template.render_pieces(messages)
+        except ChatTemplateError:
+            if template.source is not None:
+                self._check_pieces(contents_of(messages), max_tokens)
+            raise
 
     def _with_system(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The conversation, opened by the model's own system text where it has no system message."""
@@ -267,6 +305,21 @@ class LLM:
         if system is None or any(message.get("role") in SYSTEM_ROLES for message in messages):
             return messages
         return [{"role": "system", "content": system}, *messages]
+
+    def _check_pieces(self, pieces: Sequence[str | int], max_tokens: int) -> None:
+        """Refuse what cannot fit however well it is tokenised, before minutes are spent on tokenising it."""
+        num_bytes = self.tokenizer.text_bytes(pieces)
+        if num_bytes < self.context or (longest := self.tokenizer.most_token_bytes) is None:
+            return
+        least = -(-num_bytes // longest)
+        if least < self.context:
+            return
+        needed, excess = least + max_tokens, num_bytes - (self.context - 1) * longest
+        raise CapacityError(
+            f"the prompt has {num_bytes} bytes, a token at most {longest}: at least {_tokens(least, 'prompt token')} "
+            f"+ max_tokens of {max_tokens} = {needed}, the context is {self.context}: "
+            f"shorten the prompt by {_tokens(excess, 'byte')} or more"
+        )
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:
         """A tokenizer may know tokens the model has no weights for: in a step they would fail its neighbours too."""
@@ -291,19 +344,14 @@ class LLM:
         )
 
 
-def _several(prompts: Any) -> list[Any]:
-    """Tell one prompt from several: text and flat lists of ids are one."""
-    if isinstance(prompts, str):
-        return [prompts]
-    if not isinstance(prompts, Sequence):
-        raise PromptError(f"the prompt is a {type(prompts).__name__}: it must be text, token ids or a list of either")
-    if all(isinstance(prompt, int) for prompt in prompts):
-        return [prompts]
-    return list(prompts)
-
-
-def _is_chat(prompt: Any) -> bool:
-    return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, Mapping) for message in prompt)
+def _checked_arrival(arrival_s: object, now_s: float) -> float:
+    is_moment = isinstance(arrival_s, int | float) and not isinstance(arrival_s, bool) and math.isfinite(arrival_s)
+    if not is_moment or arrival_s > now_s:  # type: ignore[operator]
+        raise ParamsError(
+            f"arrival_s is {arrival_s!r}: it must be a moment of the past on the clock of LLM.now, at most {now_s:g}",
+            field="arrival_s",
+        )
+    return arrival_s  # type: ignore[return-value]
 
 
 def _tokens(count: int, noun: str = "token") -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -217,3 +218,57 @@ def test_other_models_are_refused_by_name(tmp_path: Path) -> None:
     file.write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 10**9}, "merges": []}}))
     with pytest.raises(ModelFileError, match="too many holes"):
         tokenizer_from_folder(file, {})
+
+
+def most_token_bytes(tmp_path: Path, backend: LibraryTokenizer) -> tuple[Tokenizer, int | None]:
+    file = tmp_path / "tokenizer.json"
+    backend.save(str(file))
+    tokenizer = tokenizer_from_folder(file, CONFIG)
+    return tokenizer, tokenizer.most_token_bytes
+
+
+def whole_bytes(*, normalizer: Any = None, pre_tokenizer: Any = None) -> LibraryTokenizer:
+    """A byte-level vocabulary that has every byte."""
+    backend = LibraryTokenizer(models.BPE())
+    if normalizer:
+        backend.normalizer = normalizer
+    backend.pre_tokenizer = pre_tokenizer or pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=CONTROL, show_progress=False, initial_alphabet=alphabet
+    )
+    backend.train_from_iterator(text_lines(50, seed=5), trainer)
+    return backend
+
+
+def test_the_least_tokens_of_a_text_are_told_where_rules_keep_it(tmp_path: Path) -> None:
+    plain, most = most_token_bytes(tmp_path, whole_bytes())
+    assert most == plain.vocabulary.longest_token
+    composing, most = most_token_bytes(tmp_path, whole_bytes(normalizer=normalizers.NFC()))
+    assert most == 3 * composing.vocabulary.longest_token
+    assert most_token_bytes(tmp_path, legacy())[1] is not None
+
+
+def test_nothing_is_told_where_rules_may_drop_text(tmp_path: Path) -> None:
+    removing = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(" ", "removed"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    assert most_token_bytes(tmp_path, whole_bytes(pre_tokenizer=removing))[1] is None
+    assert most_token_bytes(tmp_path, whole_bytes(normalizer=normalizers.Strip()))[1] is None
+    assert most_token_bytes(tmp_path, metaspace("first"))[1] is not None
+    swallowing = whole_bytes()
+    swallowing.add_tokens([AddedToken("<|x|>", lstrip=True)])
+    assert most_token_bytes(tmp_path, swallowing)[1] is None
+    unknowing = trained(pre_tokenizer=pre_tokenizers.Metaspace())
+    assert most_token_bytes(tmp_path, unknowing)[1] is None
+
+
+def test_composing_makes_nothing_less_than_a_third() -> None:
+    for code in range(0x110000):
+        if 0xD800 <= code < 0xE000:
+            continue
+        letter = chr(code)
+        apart = unicodedata.normalize("NFD", letter)
+        composed = len(unicodedata.normalize("NFC", letter).encode())
+        assert 3 * composed >= len(apart.encode()) or unicodedata.normalize("NFC", apart) == apart
+        assert 3 * composed >= len(letter.encode())

@@ -23,7 +23,7 @@ from twostroke.text.special_tokens import SpecialTokens, end_literals, find_end_
 from twostroke.text.spelling import SpaceRule
 from twostroke.text.tokenizer import Tokenizer
 from twostroke.text.tokenizer_cache import CacheEntry, cached_entry
-from twostroke.text.vocabulary import BYTE_PIECE, PieceStyle, TokenKind, Vocabulary
+from twostroke.text.vocabulary import BYTE_PIECE, SPACE_PIECE, PieceStyle, TokenKind, Vocabulary
 
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 _EMPTY_PIPELINE: Mapping[str, Any] = {
@@ -91,11 +91,39 @@ def _assemble(entry: CacheEntry) -> Tokenizer:
         control=ControlText(control),
         special=find_end_tokens({token.text: token.token_id for token in control}, named=named),
         space_rule=SpaceRule(facts["space_rule"]),
+        shrink=_shrink(facts),
     )
 
 
 def _pre_tokenizer(pipeline: str | None) -> PreTokenizer | None:
     return None if pipeline is None else LibraryTokenizer.from_str(pipeline).pre_tokenizer
+
+
+def _shrink(facts: Mapping[str, Any]) -> int | None:
+    """Bytes of text the file's rules may make one byte of; None where they may drop any number.
+
+    NFC composes a Hangul syllable of 3 letters, 9 bytes, into 3; nothing composes better.
+    """
+    pipeline = json.loads(facts["pipeline"])
+    steps = [*_steps(pipeline["normalizer"], "normalizers"), *_steps(pipeline["pre_tokenizer"], "pretokenizers")]
+    is_unsure = facts["style"] != PieceStyle.BYTE_LEVEL and not facts["model"]["byte_fallback"]
+    swallows = any(options["lstrip"] or options["rstrip"] for _, options in facts["added"])
+    if is_unsure or swallows or not all(_keeps_text(step) for step in steps):
+        return None
+    return 3 if any(step["type"] == "NFC" for step in steps) else 1
+
+
+def _keeps_text(step: Mapping[str, Any]) -> bool:
+    match step.get("type"):
+        case "NFC" | "ByteLevel" | "Prepend" | "Digits":
+            return True
+        case "Metaspace":
+            return step.get("replacement") == SPACE_PIECE
+        case "Replace":
+            return step.get("pattern") == {"String": " "} and step.get("content") == SPACE_PIECE
+        case "Split" | "Punctuation":
+            return step.get("behavior") != "Removed"
+    return False
 
 
 class _TokenizerFile:

@@ -7,13 +7,14 @@ and `LLM`. It never turns text into a control token unless the caller allows it.
 import codecs
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from twostroke.errors import PromptError
 from twostroke.text.control_text import ControlText
 from twostroke.text.encoder import PlainEncoder
 from twostroke.text.special_tokens import SpecialTokens
 from twostroke.text.spelling import SpaceRule, Spelling
-from twostroke.text.vocabulary import Vocabulary
+from twostroke.text.vocabulary import SPACE_PIECE, PieceStyle, Vocabulary
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -21,7 +22,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class Tokenizer:
     """Encodes and decodes with one vocabulary.
 
-    Rules: a lone surrogate in a text is read as U+FFFD, as an invalid byte would be. Bytes that are not
+    Rules: a lone surrogate in a text is read as U+FFFD, as an invalid byte would be (the doors, LLM and the
+    server, refuse such text before it comes here). Bytes that are not
     UTF-8 decode to U+FFFD. A space the encoder puts before the first word is taken away again by `decode`.
     """
 
@@ -33,12 +35,15 @@ class Tokenizer:
         control: ControlText,
         special: SpecialTokens,
         space_rule: SpaceRule,
+        shrink: int | None = 1,
     ) -> None:
+        """`shrink`: bytes of text that the encoder's rules may make one byte of; None where there is no limit."""
         self.vocabulary = vocabulary
         self.control = control
         self.special = special
         self.space_rule = space_rule
         self._encoder = encoder
+        self._shrink = shrink
 
     @property
     def vocab_size(self) -> int:
@@ -64,6 +69,20 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token; of a control token, its literal's."""
         return self.vocabulary.token_bytes(token_id)
+
+    @cached_property
+    def most_token_bytes(self) -> int | None:
+        """Most bytes of `text_bytes` one token can stand for, control tokens aside; None where nothing is sure."""
+        if self._shrink is None or not self.vocabulary.has_every_byte:
+            return None
+        return self._shrink * self.vocabulary.longest_token
+
+    def text_bytes(self, pieces: Iterable[str | int]) -> int:
+        """UTF-8 bytes of the plain texts, as tokens count them: U+2581 stands for a space where spaces are so spelt."""
+        texts = [piece for piece in pieces if isinstance(piece, str)]
+        if self.vocabulary.style is PieceStyle.SENTENCEPIECE:
+            texts = [text.replace(SPACE_PIECE, " ") for text in texts]
+        return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
     def encode(self, text: str, *, allow_control: bool = False, add_bos: bool | None = None) -> list[int]:
         """Ids of a text.

@@ -7,6 +7,7 @@ computed when first asked and kept, so a vocabulary of any size costs nothing to
 import re
 from collections.abc import Sequence
 from enum import IntEnum, StrEnum
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +71,26 @@ class Vocabulary:
         if known is None:
             known = self._bytes[token_id] = self._compute_bytes(token_id)
         return known
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest token that plain text may become."""
+        longest = 1
+        for token_id, piece in enumerate(self.tokens):
+            if 4 * len(piece) > longest and token_id not in self.control_ids:  # a character has 4 bytes at most
+                longest = max(longest, len(self.token_bytes(token_id)))
+        return longest
+
+    @cached_property
+    def has_every_byte(self) -> bool:
+        """Whether each byte has a token of its own, so that no text is dropped or becomes unknown."""
+        single = (
+            self.token_bytes(token_id)
+            for token_id, piece in enumerate(self.tokens)
+            if (len(piece) == 1 if self.style is PieceStyle.BYTE_LEVEL else BYTE_PIECE.fullmatch(piece))
+            and token_id not in self.control_ids
+        )
+        return len({each for each in single if len(each) == 1}) == 256
 
     def _compute_bytes(self, token_id: int) -> bytes:
         if token_id in self.control_ids or token_id in self.user_defined_ids:

@@ -18,6 +18,8 @@ namespace {
 const ProbeKernels& probes_of(const std::string& isa) {
     if (isa == "portable") return portable_probes();
 #if TWOSTROKE_X86_64
+    if (isa == "avx2") return avx2_probes();
+    if (isa == "avxvnni") return avxvnni_probes();
     if (isa == "avx512") return avx512_probes();
 #endif
     throw nb::value_error(("no probes for ISA " + isa).c_str());

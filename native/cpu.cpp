@@ -21,25 +21,35 @@ Leaf cpuid(uint32_t leaf, uint32_t subleaf) {
 
 bool has(uint32_t word, int bit) { return (word >> bit & 1) != 0; }
 
-// The operating system must save the registers too: XCR0 has SSE, AVX, opmask and both halves of zmm.
-bool os_saves_zmm() {
-    if (!has(cpuid(1, 0).ecx, 27)) return false;  // OSXSAVE
+// What the operating system saves of the registers: XCR0, or nothing where it cannot be asked.
+uint32_t saved_registers() {
+    if (!has(cpuid(1, 0).ecx, 27)) return 0;  // OSXSAVE
     uint32_t low = 0, high = 0;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (low & 0xE6) == 0xE6;
+    return low;
 }
 
-bool can_run_avx512() {
-    if (!os_saves_zmm()) return false;
+constexpr uint32_t kYmm = 0x06;  // SSE, AVX
+constexpr uint32_t kZmm = 0xE6;  // and opmask and both halves of zmm
+
+bool can_run_avx2() {
+    if ((saved_registers() & kYmm) != kYmm) return false;
     const Leaf one = cpuid(1, 0);
     const Leaf seven = cpuid(7, 0);
-    const bool older =
-        has(one.ecx, 12) && has(one.ecx, 29) && has(seven.ebx, 5) && has(seven.ebx, 8);  // FMA F16C AVX2 BMI2
+    return has(one.ecx, 12) && has(one.ecx, 29) && has(seven.ebx, 5) &&
+           has(seven.ebx, 8);  // FMA F16C AVX2 BMI2
+}
+
+bool can_run_avxvnni() { return can_run_avx2() && has(cpuid(7, 1).eax, 4); }
+
+bool can_run_avx512() {
+    if (!can_run_avx2() || (saved_registers() & kZmm) != kZmm) return false;
+    const Leaf seven = cpuid(7, 0);
     const bool base =
         has(seven.ebx, 16) && has(seven.ebx, 17) && has(seven.ebx, 30) && has(seven.ebx, 31);  // F DQ BW VL
     const bool vnni = has(seven.ecx, 11);
     const bool bf16 = has(cpuid(7, 1).eax, 5);
-    return older && base && vnni && bf16;
+    return base && vnni && bf16;
 }
 
 #endif
@@ -50,6 +60,8 @@ std::vector<std::string_view> usable_isas() {
     std::vector<std::string_view> isas;
 #if TWOSTROKE_X86_64
     if (can_run_avx512()) isas.push_back("avx512");
+    if (can_run_avxvnni()) isas.push_back("avxvnni");
+    if (can_run_avx2()) isas.push_back("avx2");
 #endif
     isas.push_back("portable");
     return isas;
@@ -60,6 +72,8 @@ const KernelTable* find_kernels(std::string_view isa) {
         if (usable != isa) continue;
 #if TWOSTROKE_X86_64
         if (isa == "avx512") return &avx512_kernels();
+        if (isa == "avxvnni") return &avxvnni_kernels();
+        if (isa == "avx2") return &avx2_kernels();
 #endif
         return &portable_kernels();
     }

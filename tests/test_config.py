@@ -61,14 +61,14 @@ def test_ollama_store_can_be_elsewhere(tmp_path: Path) -> None:
     assert resolve({"OLLAMA_MODELS": str(tmp_path)}).ollama_models == tmp_path
 
 
-@pytest.mark.parametrize("isa", ["portable", "avx512"])
+@pytest.mark.parametrize("isa", ["portable", "avx2", "avxvnni", "avx512"])
 def test_isa_can_be_forced(isa: str) -> None:
     assert resolve({"TWOSTROKE_ISA": isa}).isa == isa
 
 
 @pytest.mark.parametrize("value", ["", "AVX512", "sse2"])
 def test_unknown_isa_lists_the_known(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"TWOSTROKE_ISA is '.*': it must be one of portable, avx512"):
+    with pytest.raises(ConfigError, match=r"TWOSTROKE_ISA is '.*': it must be one of portable, avx2, avxvnni, avx512"):
         resolve({"TWOSTROKE_ISA": value})
 
 

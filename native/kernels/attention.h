@@ -81,6 +81,9 @@ struct Visible {
 
 void portable_fill_attention(KernelTable& table);
 #if TWOSTROKE_X86_64
+namespace avx2 {
+void fill_attention(KernelTable& table);
+}
 void avx512_fill_attention(KernelTable& table);
 #endif
 

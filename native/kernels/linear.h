@@ -7,6 +7,9 @@ namespace twostroke {
 
 void portable_fill_linear(KernelTable& table);
 #if TWOSTROKE_X86_64
+namespace avx2 {
+void fill_linear(KernelTable& table);
+}
 void avx512_fill_linear(KernelTable& table);
 #endif
 

@@ -18,6 +18,8 @@ struct ProbeKernels {
 
 const ProbeKernels& portable_probes();
 #if TWOSTROKE_X86_64
+const ProbeKernels& avx2_probes();
+const ProbeKernels& avxvnni_probes();
 const ProbeKernels& avx512_probes();
 #endif
 

@@ -49,6 +49,9 @@ inline constexpr float kGeluCube = 0.044715f;
 
 void portable_fill_rows(KernelTable& table);
 #if TWOSTROKE_X86_64
+namespace avx2 {
+void fill_rows(KernelTable& table);
+}
 void avx512_fill_rows(KernelTable& table);
 #endif
 

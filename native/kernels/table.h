@@ -57,6 +57,8 @@ struct KernelTable {
 
 const KernelTable& portable_kernels();
 #if TWOSTROKE_X86_64
+const KernelTable& avx2_kernels();
+const KernelTable& avxvnni_kernels();
 const KernelTable& avx512_kernels();
 #endif
 

@@ -10,7 +10,7 @@ import pytest
 from tests.builders_sources import make_source
 from tests.program.step_builders import make_step
 from twostroke import _native
-from twostroke.errors import KernelError
+from twostroke.errors import ConfigError, KernelError
 from twostroke.model.families import build_program
 from twostroke.model.source import ModelSource
 from twostroke.program.native import NativeReader, release_pages
@@ -145,7 +145,7 @@ def test_memory_counts_the_attention_partials_a_longer_context_needs() -> None:
 
 
 def test_an_unknown_isa_names_those_of_this_machine() -> None:
-    with pytest.raises(KernelError, match=r"ISA 'mmx' cannot run.*portable"):
+    with pytest.raises(ConfigError, match=r"ISA 'mmx' cannot run.*portable"):
         make_native(make_source("llama"), isa="mmx")
 
 

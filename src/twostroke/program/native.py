@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twostroke import _native
-from twostroke.errors import KernelError
+from twostroke.errors import ConfigError, KernelError
 from twostroke.program.fuse import Groups, fuse, verify_groups
 from twostroke.program.memory import plan_memory
 from twostroke.program.op import (
@@ -178,7 +178,7 @@ def _choose_isa(isa: str | None) -> str:
     if isa is None:
         return usable[0]
     if isa not in usable:
-        raise KernelError(f"ISA {isa!r} cannot run on this machine; it has {', '.join(usable)}")
+        raise ConfigError(f"ISA {isa!r} cannot run on this machine; it has {', '.join(usable)}")
     return isa
 
 

@@ -84,7 +84,9 @@ void portable_fill_attention(KernelTable& table);
 namespace avx2 {
 void fill_attention(KernelTable& table);
 }
-void avx512_fill_attention(KernelTable& table);
+namespace avx512 {
+void fill_attention(KernelTable& table);
+}
 #endif
 
 }  // namespace twostroke

@@ -10,7 +10,9 @@ void portable_fill_linear(KernelTable& table);
 namespace avx2 {
 void fill_linear(KernelTable& table);
 }
-void avx512_fill_linear(KernelTable& table);
+namespace avx512 {
+void fill_linear(KernelTable& table);
+}
 #endif
 
 }  // namespace twostroke

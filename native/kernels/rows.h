@@ -52,7 +52,9 @@ void portable_fill_rows(KernelTable& table);
 namespace avx2 {
 void fill_rows(KernelTable& table);
 }
-void avx512_fill_rows(KernelTable& table);
+namespace avx512 {
+void fill_rows(KernelTable& table);
+}
 #endif
 
 }  // namespace twostroke

@@ -75,7 +75,9 @@ struct SampleKernels {
 
 void portable_fill_sample(KernelTable& table);
 #if TWOSTROKE_X86_64
-void avx512_fill_sample(KernelTable& table);
+namespace avx512 {
+void fill_sample(KernelTable& table);
+}
 #endif
 
 }  // namespace twostroke

@@ -6,7 +6,7 @@
 #include "kernels/avx512/linear_entries.h"
 #include "kernels/avx512/linear_parts.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 constexpr uint32_t kInfinity = 0x7f800000;
@@ -112,8 +112,6 @@ ALWAYS_INLINE bool quantise_eight(const float* x, int8_t* q, float* scale, int32
 
 }  // namespace
 
-namespace avx512 {
-
 void quantise_a8(const float* x, int32_t K, int8_t* q, float* scale, int32_t* sum, int32_t* half_sum) {
     const int32_t num_blocks = K / kBlock;
     for (int32_t block = 0; block < num_blocks;) {
@@ -136,5 +134,4 @@ void to_bf16(const float* x, int32_t n, uint16_t* out) {
     }
 }
 
-}  // namespace avx512
-}  // namespace twostroke
+}  // namespace twostroke::avx512

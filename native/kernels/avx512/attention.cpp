@@ -7,7 +7,7 @@
 
 #include "exp.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 // Query rows per register tile: 6 rows x 4 vectors are 24 accumulators, enough to hide a latency of 6 on two
@@ -456,6 +456,6 @@ constexpr AttentionKernels kAttention = {write_kv, pack_query, attend_chunk, fol
 
 }  // namespace
 
-void avx512_fill_attention(KernelTable& table) { table.attention = &kAttention; }
+void fill_attention(KernelTable& table) { table.attention = &kAttention; }
 
-}  // namespace twostroke
+}  // namespace twostroke::avx512

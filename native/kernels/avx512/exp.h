@@ -5,7 +5,7 @@
 
 #include "kernels/rows.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 inline __mmask16 first_lanes(int32_t n) { return n >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << n) - 1); }
@@ -51,4 +51,4 @@ inline float sum_lanes(__m512 v) {
 }
 
 }  // namespace
-}  // namespace twostroke
+}  // namespace twostroke::avx512

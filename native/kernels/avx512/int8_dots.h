@@ -8,7 +8,7 @@
 
 #include "kernels/avx512/linear_parts.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 // Four columns of one token, for every row.
@@ -79,4 +79,4 @@ ALWAYS_INLINE void prefetch_lines(const uint8_t* block, int num_bytes) {
 }
 
 }  // namespace
-}  // namespace twostroke
+}  // namespace twostroke::avx512

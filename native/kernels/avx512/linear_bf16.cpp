@@ -7,7 +7,7 @@
 #include "kernels/avx512/linear_entries.h"
 #include "kernels/avx512/linear_parts.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 constexpr int kMaxTokens = 8;
@@ -51,13 +51,10 @@ struct PairTile {
 
 }  // namespace
 
-namespace avx512 {
-
 void linear_bf16(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
                  size_t out_stride, int32_t num_rows, void*) {
     const OutputTile output(out, out_stride, num_rows);
     for_each_tile<kMaxTokens>(num_tokens, PairTile{panel, (K + 1) / 2, in, output});
 }
 
-}  // namespace avx512
-}  // namespace twostroke
+}  // namespace twostroke::avx512

@@ -7,7 +7,7 @@
 #include "kernels/avx512/linear_entries.h"
 #include "kernels/avx512/linear_parts.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 constexpr int kMaxTokens = 8;
@@ -97,8 +97,6 @@ void linear(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_
 
 }  // namespace
 
-namespace avx512 {
-
 void linear_f32(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
                 size_t out_stride, int32_t num_rows, void*) {
     linear<F32>(panel, K, in, num_tokens, out, out_stride, num_rows);
@@ -109,5 +107,4 @@ void linear_f16(const uint8_t* panel, int32_t K, const Activations& in, int32_t 
     linear<F16>(panel, K, in, num_tokens, out, out_stride, num_rows);
 }
 
-}  // namespace avx512
-}  // namespace twostroke
+}  // namespace twostroke::avx512

@@ -9,7 +9,7 @@
 #include "kernels/avx512/linear_entries.h"
 #include "pack.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 constexpr int kMaxTokens = 6;
@@ -150,8 +150,6 @@ void linear(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_
 
 }  // namespace
 
-namespace avx512 {
-
 void linear_q8_0(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
                  size_t out_stride, int32_t num_rows, void* scratch) {
     linear<Q8_0>(panel, K, in, num_tokens, out, out_stride, num_rows, scratch);
@@ -177,5 +175,4 @@ void linear_q5_1(const uint8_t* panel, int32_t K, const Activations& in, int32_t
     linear<Q5_1>(panel, K, in, num_tokens, out, out_stride, num_rows, scratch);
 }
 
-}  // namespace avx512
-}  // namespace twostroke
+}  // namespace twostroke::avx512

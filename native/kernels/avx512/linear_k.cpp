@@ -9,7 +9,7 @@
 #include "kernels/avx512/int8_dots.h"
 #include "kernels/avx512/linear_entries.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 constexpr int32_t kColumns = 256;
@@ -409,8 +409,6 @@ void linear(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_
 
 }  // namespace
 
-namespace avx512 {
-
 void linear_q4_k(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
                  size_t out_stride, int32_t num_rows, void* scratch) {
     linear<K4<false>>(panel, K, in, num_tokens, out, out_stride, num_rows, scratch);
@@ -426,5 +424,4 @@ void linear_q6_k(const uint8_t* panel, int32_t K, const Activations& in, int32_t
     linear<Q6_K>(panel, K, in, num_tokens, out, out_stride, num_rows, scratch);
 }
 
-}  // namespace avx512
-}  // namespace twostroke
+}  // namespace twostroke::avx512

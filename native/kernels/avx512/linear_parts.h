@@ -7,7 +7,7 @@
 #include "kernels/table.h"
 #include "kernels/tiles.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 // A mask of the first n lanes, for any n.
@@ -35,4 +35,4 @@ struct OutputTile {
 };
 
 }  // namespace
-}  // namespace twostroke
+}  // namespace twostroke::avx512

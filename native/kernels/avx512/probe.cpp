@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 namespace twostroke {
+namespace avx512 {
 namespace {
 
 // Chains in flight: latency (4 to 6 cycles) times two instructions a cycle, and registers to spare.
@@ -64,9 +65,11 @@ void probe_read(const uint8_t* data, int64_t num_bytes, int64_t* sink) {
 }
 
 }  // namespace
+}  // namespace avx512
 
 const ProbeKernels& avx512_probes() {
-    static constexpr ProbeKernels probes{probe_int8, probe_bf16, probe_fp32, probe_read};
+    static constexpr ProbeKernels probes{avx512::probe_int8, avx512::probe_bf16, avx512::probe_fp32,
+                                         avx512::probe_read};
     return probes;
 }
 

@@ -2,7 +2,7 @@
 
 #include "exp.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 __m512 square(const float* x, int32_t n) {
@@ -107,6 +107,6 @@ constexpr RowKernels kRows = {rmsnorm, rope, glu, add, scale, softcap};
 
 }  // namespace
 
-void avx512_fill_rows(KernelTable& table) { table.rows = &kRows; }
+void fill_rows(KernelTable& table) { table.rows = &kRows; }
 
-}  // namespace twostroke
+}  // namespace twostroke::avx512

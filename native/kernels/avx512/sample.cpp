@@ -4,7 +4,7 @@
 
 #include "exp.h"
 
-namespace twostroke {
+namespace twostroke::avx512 {
 namespace {
 
 // The portable exp_of in vectors, operation by operation: no FMA, so both give the same bits. x <= 0.
@@ -214,6 +214,6 @@ constexpr SampleKernels kSample = {maxima, collect, total_units, units, words_of
 
 }  // namespace
 
-void avx512_fill_sample(KernelTable& table) { table.sample = &kSample; }
+void fill_sample(KernelTable& table) { table.sample = &kSample; }
 
-}  // namespace twostroke
+}  // namespace twostroke::avx512

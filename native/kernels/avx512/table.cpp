@@ -11,10 +11,10 @@ const KernelTable& avx512_kernels() {
     static const KernelTable table = [] {
         KernelTable filled = {};
         filled.isa = "avx512";
-        avx512_fill_linear(filled);
-        avx512_fill_rows(filled);
-        avx512_fill_attention(filled);
-        avx512_fill_sample(filled);
+        avx512::fill_linear(filled);
+        avx512::fill_rows(filled);
+        avx512::fill_attention(filled);
+        avx512::fill_sample(filled);
         return filled;
     }();
     return table;

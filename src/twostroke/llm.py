@@ -308,8 +308,10 @@ class LLM:
 
     def _check_pieces(self, pieces: Sequence[str | int], max_tokens: int) -> None:
         """Refuse what cannot fit however well it is tokenised, before minutes are spent on tokenising it."""
-        num_bytes = self.tokenizer.text_bytes(pieces)
-        if num_bytes < self.context or (longest := self.tokenizer.most_token_bytes) is None:
+        if sum(len(piece) for piece in pieces if isinstance(piece, str)) < self.context // 4:
+            return  # as almost always: characters have 4 bytes at most, tokens 1 at least
+        num_bytes, longest = self.tokenizer.text_bytes(pieces), self.tokenizer.most_token_bytes
+        if longest is None:
             return
         least = -(-num_bytes // longest)
         if least < self.context:

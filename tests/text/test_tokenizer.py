@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.cases.text_lines import text_lines
-from tests.text.text_builders import byte_level_tokenizer, sentencepiece_metadata, sentencepiece_tokenizer
+from tests.text.text_builders import (
+    byte_level_metadata,
+    byte_level_tokenizer,
+    sentencepiece_metadata,
+    sentencepiece_tokenizer,
+)
 from twostroke.errors import PromptError
+from twostroke.text.byte_alphabet import CHAR_OF_BYTE
 from twostroke.text.gguf_tokenizer import tokenizer_from_gguf
 from twostroke.text.tokenizer import Tokenizer
 
@@ -83,10 +89,18 @@ def test_control_tokens_have_no_part_in_the_longest_token() -> None:
     assert BYTE_LEVEL.text_bytes(["é", 1, "ab", 2]) == 4
 
 
-def test_no_bound_where_a_byte_has_no_token() -> None:
+def test_bytes_without_a_token_count_nothing_or_undo_the_bound() -> None:
     metadata = sentencepiece_metadata()
     metadata["tokenizer.ggml.tokens"][3 + 65] = "A!"
     assert tokenizer_from_gguf(metadata).most_token_bytes is None
+    metadata = byte_level_metadata()
+    tokens = metadata["tokenizer.ggml.tokens"]
+    tokens[tokens.index(CHAR_OF_BYTE[0x04])] = "nothing else"
+    dropping = tokenizer_from_gguf(metadata)
+    assert dropping.vocabulary.missing_bytes == b"\x04"
+    assert dropping.encode("\x04" * 50, add_bos=False) == []
+    assert (dropping.text_bytes(["\x04" * 50 + "ab"]), BYTE_LEVEL.text_bytes(["\x04" * 50])) == (2, 50)
+    assert dropping.most_token_bytes == BYTE_LEVEL.most_token_bytes
 
 
 @pytest.mark.parametrize(

@@ -73,16 +73,25 @@ class Tokenizer:
     @cached_property
     def most_token_bytes(self) -> int | None:
         """Most bytes of `text_bytes` one token can stand for, control tokens aside; None where nothing is sure."""
-        if self._shrink is None or not self.vocabulary.has_every_byte:
-            return None
+        if self._shrink is None or (self._is_sentencepiece and self.vocabulary.missing_bytes):
+            return None  # an unknown token may stand for any number of them
         return self._shrink * self.vocabulary.longest_token
 
     def text_bytes(self, pieces: Iterable[str | int]) -> int:
-        """UTF-8 bytes of the plain texts, as tokens count them: U+2581 stands for a space where spaces are so spelt."""
+        """UTF-8 bytes of the plain texts, as tokens count them.
+
+        SentencePiece spells a space as U+2581, so that one counts as a space; a byte-level encoder drops bytes
+        it has no token for, so those count nothing.
+        """
         texts = [piece for piece in pieces if isinstance(piece, str)]
-        if self.vocabulary.style is PieceStyle.SENTENCEPIECE:
-            texts = [text.replace(SPACE_PIECE, " ") for text in texts]
-        return sum(len(text.encode("utf-8", "replace")) for text in texts)
+        if self._is_sentencepiece:
+            return sum(len(text.replace(SPACE_PIECE, " ").encode("utf-8", "replace")) for text in texts)
+        dropped = self.vocabulary.missing_bytes
+        return sum(len(text.encode("utf-8", "replace").translate(None, dropped)) for text in texts)
+
+    @property
+    def _is_sentencepiece(self) -> bool:
+        return self.vocabulary.style is PieceStyle.SENTENCEPIECE
 
     def encode(self, text: str, *, allow_control: bool = False, add_bos: bool | None = None) -> list[int]:
         """Ids of a text.

@@ -82,15 +82,15 @@ class Vocabulary:
         return longest
 
     @cached_property
-    def has_every_byte(self) -> bool:
-        """Whether each byte has a token of its own, so that no text is dropped or becomes unknown."""
+    def missing_bytes(self) -> bytes:
+        """Bytes without a token of their own: an encoder drops them or makes them unknown."""
         single = (
             self.token_bytes(token_id)
             for token_id, piece in enumerate(self.tokens)
             if (len(piece) == 1 if self.style is PieceStyle.BYTE_LEVEL else BYTE_PIECE.fullmatch(piece))
             and token_id not in self.control_ids
         )
-        return len({each for each in single if len(each) == 1}) == 256
+        return bytes(set(range(256)).difference(*single))
 
     def _compute_bytes(self, token_id: int) -> bytes:
         if token_id in self.control_ids or token_id in self.user_defined_ids:

@@ -22,6 +22,7 @@ if typing.TYPE_CHECKING:
         PromptError,
         QueueFullError,
         RequestError,
+        TermsError,
         TwostrokeError,
         UnsupportedModelError,
     )
@@ -66,6 +67,7 @@ __all__ = [
     "RequestError",
     "Result",
     "SamplingParams",
+    "TermsError",
     "TokenEvent",
     "TwostrokeError",
     "UnsupportedModelError",

@@ -86,7 +86,9 @@ def test_extreme_weights_and_activations_do_not_saturate(tensor_type: str, sign:
         w = dequantise(tensor_type, data, (32, cols)).astype(np.float64)
         x = np.full((2, cols), sign * 127, np.float32)
         got = _native.linear(_native.pack_weight(tensor_type, data, 32, cols), x, isa)
-        np.testing.assert_allclose(got, x.astype(np.float64) @ w.T, rtol=8 * EPSILON)
+        # scales of scales make products that float32 does not hold exactly
+        rtol = 8 * EPSILON if TENSOR_TYPES[tensor_type].block_size == 256 else 0
+        np.testing.assert_allclose(got, x.astype(np.float64) @ w.T, rtol=rtol)
 
 
 @pytest.mark.parametrize("tokens", [*range(1, 21), 31, 97, 131])

@@ -35,11 +35,18 @@ IDS = np.random.default_rng(1).integers(3, 264, NUM_PREFILL + NUM_DECODE).tolist
 BLOCKS = [2, 0, 3, 1]
 LAST_PLACES = 3e-6  # of a logit vector's length; measured up to 8e-7
 # What an exact evaluation of the stored weights is away from, by how activations are rounded: measured up to
-# 0.035 (int8 per 32; Q6_K), 0.013 (bf16, with a bf16 cache) and 0.0024 (nothing but a bf16 cache).
-FIDELITY = {Arithmetic.INT8: 0.045, Arithmetic.BF16: 0.02, Arithmetic.FP32: 0.004}
+# 0.02 (int8 per 32), 0.013 (bf16, with a bf16 cache) and 0.0024 (nothing but a bf16 cache).
+FIDELITY = {Arithmetic.INT8: 0.03, Arithmetic.BF16: 0.02, Arithmetic.FP32: 0.004}
+# Random bits make harder models of the types with many levels: the reference with rounded inputs is itself 0.023
+# (Q5_K) and 0.035 (Q6_K) away.
+HARD_FIDELITY = {"Q5_K": 0.04, "Q6_K": 0.045}
 # Rounding K and V to 16 bits has borders too, whatever the arithmetic.
 FLOOR: Mapping[Precision, float] = {"f32": 1e-5, "f16": 2e-4, "bf16": 1e-3}
 Doubles = npt.NDArray[np.floating[Any]]
+
+
+def fidelity(tensor_type: str) -> float:
+    return HARD_FIDELITY.get(tensor_type, FIDELITY[TENSOR_TYPES[tensor_type].arithmetic])
 
 
 def opened(architecture: str, tensor_type: str, folder: Path) -> ModelSource:
@@ -87,7 +94,7 @@ def test_tokens_alone_have_the_references_logits_to_the_last_places(
     for isa in ISAS:
         apart = distances(native(program, source, kv, isa=isa).run(step), wanted)
         assert np.quantile(apart, 0.75) < LAST_PLACES, isa
-        assert apart.max() < 2 * FIDELITY[TENSOR_TYPES[tensor_type].arithmetic], isa
+        assert apart.max() < 2 * fidelity(tensor_type), isa
 
 
 # The default precision for every type of one family, f32 for every type of the other, f16 for one of each arithmetic.
@@ -114,7 +121,7 @@ def test_prefill_and_decode_are_no_further_from_exact_than_their_rounding(
         for phase in (slice(0, NUM_PREFILL), slice(NUM_PREFILL, None)):
             expected = np.median(cost[phase])
             to_exact, to_twin = np.median(distances(got, exact)[phase]), np.median(distances(got, twin)[phase])
-            assert to_exact < FIDELITY[TENSOR_TYPES[tensor_type].arithmetic], (isa, phase)
+            assert to_exact < fidelity(tensor_type), (isa, phase)
             assert to_exact < 1.5 * expected + FLOOR[precision], (isa, phase)
             assert to_twin < 1.2 * expected + FLOOR[precision], (isa, phase)
 

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -39,3 +40,12 @@ def test_a_port_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str],
     model = make_chain(tmp_path / "chain.gguf", prompt_end="?", answer=b"abc")
     assert app.main(["serve", "-m", str(model), "--threads", "1", "--port", port]) == 2
     assert f"port {port} does not exist" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_told_before_any_model_is_loaded(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert app.main(["serve", "-m", str(tmp_path / "no-such.gguf"), "--port", str(port)]) == 2
+    assert capsys.readouterr().err == (
+        f"twostroke: cannot listen on 127.0.0.1:{port}: another program listens there; choose another address or port\n"
+    )

@@ -10,9 +10,9 @@ import openai
 import pytest
 
 from tests.e2e.server_process import ServerProcess, read_until, running_server, wait_until
-from tests.serve.serve_builders import MODEL, ScriptedModel, make_chat, make_completion
+from tests.serve.serve_builders import MODEL, make_chat, make_completion
 from twostroke.errors import ConfigError
-from twostroke.serve.app import serve
+from twostroke.serve.app import listen
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 COMMAND = ["-m", "tests.serve.scripted_server"]
@@ -151,7 +151,7 @@ def test_a_signal_ends_the_server_quietly_and_its_streams_with_an_error(number: 
 
 def test_a_port_in_use_is_a_clear_error(server: ServerProcess) -> None:
     port = int(server.address.rpartition(":")[2])
-    with pytest.raises(ConfigError, match=f"port {port}"):
-        serve(ScriptedModel(), port=port)
+    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: another program listens there; choose"):
+        listen(port=port)
     with pytest.raises(ConfigError, match="port 70000"):
-        serve(ScriptedModel(), port=70_000)
+        listen(port=70_000)

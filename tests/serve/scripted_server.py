@@ -3,12 +3,12 @@
 import sys
 
 from tests.serve.serve_builders import ScriptedModel
-from twostroke.serve.app import serve
+from twostroke.serve.app import listen, serve
 
 if __name__ == "__main__":
     pieces = [f" {number}" for number in range(20_000)]
     serve(
         ScriptedModel(pieces, pause_s=0.005),
-        port=0,
+        listen(port=0),
         on_ready=lambda address: print(address, file=sys.stderr, flush=True),
     )

@@ -1,11 +1,13 @@
 import gzip
 import json
 import logging
+import socket
 import threading
 import time
 from typing import Any
 
 import pytest
+import uvicorn
 
 from tests.serve.serve_builders import (
     MODEL,
@@ -26,7 +28,7 @@ from twostroke.errors import (
     RequestError,
 )
 from twostroke.params import SamplingParams
-from twostroke.serve.app import serve, served_name
+from twostroke.serve.app import create_app, listen, served_name
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.openai import read_wish
 
@@ -322,5 +324,21 @@ def test_a_hostile_body_is_judged_beside_the_event_loop(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("host", ["..", "x" * 70])
 def test_a_host_that_cannot_be_a_name_is_refused(host: str) -> None:
-    with pytest.raises(ConfigError, match=f"cannot listen on {host} port 0: .*; choose another address or port"):
-        serve(ScriptedModel(), host=host, port=0)
+    with pytest.raises(ConfigError, match=f"cannot listen on {host}:0: .*; choose another address or port"):
+        listen(host, 0)
+
+
+def test_a_client_that_comes_while_the_model_loads_waits_for_its_answer() -> None:
+    with listen(port=0) as listener, socket.create_connection(listener.getsockname(), timeout=20) as early:
+        early.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        early.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            early.recv(1)
+        early.settimeout(20)
+        server = uvicorn.Server(uvicorn.Config(create_app(ScriptedModel()), log_config=None, lifespan="off"))
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        serving.start()
+        answer = early.recv(12)
+        server.should_exit = True
+        serving.join()
+    assert answer == b"HTTP/1.1 200"

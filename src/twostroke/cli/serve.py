@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.loading import ContextOption, KVOption, ModelOption, ThreadsOption, load
 from twostroke.config import resolve
 from twostroke.model.catalog import DEFAULT_MODEL
@@ -20,12 +21,16 @@ def serve(
     threads: ThreadsOption = None,
 ) -> None:
     """Answer over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /health."""
-    from twostroke.serve.app import serve as serve_until_stopped  # the web framework: a fifth of a second
+    with leaving_on_interrupt():  # the web framework: a fifth of a second
+        from twostroke.serve.app import listen, serve as serve_until_stopped
 
     def announce(address: str) -> None:
         sys.stderr.write(f"twostroke: {model} is served at {address}/v1, Ctrl-C ends\n")
         sys.stderr.flush()
 
     config = resolve()
-    with load(model, config=config, threads=threads, context=context, kv=kv, quiet=False) as llm:
-        serve_until_stopped(llm, host=host, port=port, on_ready=announce)
+    with (
+        listen(host, port) as listener,
+        load(model, config=config, threads=threads, context=context, kv=kv, quiet=False) as llm,
+    ):
+        serve_until_stopped(llm, listener, on_ready=announce)

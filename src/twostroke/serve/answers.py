@@ -107,7 +107,10 @@ class Answers:
 
     @contextlib.asynccontextmanager
     async def cancelled_when_client_leaves(self, receive: Receive) -> AsyncIterator[None]:
-        """Inside the block a disconnect cancels the answers; leaving it early cancels them too."""
+        """Inside the block a disconnect cancels the answers; leaving it early cancels them too.
+
+        A client that closes only its sending half counts as gone: on the wire it looks like one that left.
+        """
         watcher = asyncio.create_task(self._watch(receive))
         try:
             yield

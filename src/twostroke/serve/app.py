@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import hmac
 import logging
 import os
@@ -180,21 +181,35 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def listen(host: str = "127.0.0.1", port: int = 8080) -> socket.socket:
+    """The address, taken: clients that connect wait until `serve` answers. Port 0 takes a free one.
+
+    Taken before a model is loaded, so that nobody waits for a load to hear that the port is in use. Raises
+    ConfigError when the address cannot be used.
+    """
+    if not 0 <= port <= MAX_PORT:
+        raise ConfigError(f"port {port} does not exist: take one from 1 to {MAX_PORT}, or 0 for any free one")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
+        why = "another program listens there" if getattr(error, "errno", None) == errno.EADDRINUSE else str(error)
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise ConfigError(f"cannot listen on {shown}: {why}; choose another address or port") from None
+
+
 def serve(
     model: ServedModel,
+    listener: socket.socket,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8080,
     aliases: Sequence[str] = (),
     api_key: str | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, then end running answers and return. Call it on the main thread.
 
-    `on_ready` hears the address once connections are accepted; port 0 takes a free one. Raises
-    ConfigError when the address cannot be used.
+    `on_ready` hears the address once requests are answered.
     """
-    listener = _listen(host, port)
     app = create_app(model, aliases=aliases, api_key=api_key)
     config = uvicorn.Config(
         app,
@@ -208,19 +223,9 @@ def serve(
     server = _Server(config, cancel_all=app.state.routes.cancel_all)
     with _signals_end(server):
         if on_ready is not None:
-            shown_host = f"[{host}]" if ":" in host else host
-            on_ready(f"http://{shown_host}:{listener.getsockname()[1]}")
+            host, port = listener.getsockname()[:2]
+            on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         server.run(sockets=[listener])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    if not 0 <= port <= MAX_PORT:
-        raise ConfigError(f"port {port} does not exist: take one from 1 to {MAX_PORT}, or 0 for any free one")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
-        raise ConfigError(f"cannot listen on {host} port {port}: {error}; choose another address or port") from None
 
 
 @contextlib.contextmanager

@@ -121,6 +121,8 @@ void bind_sample(nb::module_& m) {
                uint32_t choice_index, double temperature, int32_t top_k, double top_p, double min_p,
                double repetition_penalty, double presence_penalty, double frequency_penalty,
                std::optional<int32_t> num_logprobs) {
+                if (num_logprobs && *num_logprobs < 0)
+                    throw nb::value_error("num_logprobs must not be negative");
                 const SamplingWishes wishes{
                     temperature,       top_k,       top_p, min_p, repetition_penalty, presence_penalty,
                     frequency_penalty, num_logprobs};

@@ -146,4 +146,5 @@ def test_step_counts_price_a_step_as_the_program_does(tmp_path: Path) -> None:
     step = cost.step([Row(100, 1)])
     assert counts.weight_bytes == step.weight_bytes
     assert counts.kv_bytes * 101 == step.kv_bytes
-    assert counts.token_ops + counts.pair_ops * 101 == step.total_flops
+    without_head = cost.step([Row(100, 1, needs_logits=False)])
+    assert counts.token_ops + counts.pair_ops * 101 == without_head.total_flops < step.total_flops

@@ -25,7 +25,7 @@ class StepCounts:
     """What a step costs in operations and bytes, from the program alone."""
 
     weight_bytes: float  # read once per step
-    token_ops: float  # linear operations of one token
+    token_ops: float  # linear operations of one token, without the head
     kv_bytes: float  # read per stored position
     pair_ops: float  # operations per query-key pair
 

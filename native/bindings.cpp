@@ -11,4 +11,5 @@ NB_MODULE(_native, m) {
     twostroke::bind_sample(m);
     twostroke::bind_probe(m);
     twostroke::bind_files(m);
+    twostroke::bind_text(m);
 }

@@ -10,5 +10,6 @@ void bind_program(nanobind::module_& m);  // the program reader
 void bind_sample(nanobind::module_& m);   // the sampler
 void bind_probe(nanobind::module_& m);    // peaks of the machine
 void bind_files(nanobind::module_& m);    // string arrays of model files
+void bind_text(nanobind::module_& m);     // text to token ids
 
 }  // namespace twostroke

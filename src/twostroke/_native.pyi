@@ -116,6 +116,25 @@ def end_of_strings(data: npt.NDArray[np.uint8], start: int, length: int) -> tupl
 def read_strings(data: npt.NDArray[np.uint8], start: int, length: int) -> list[str]: ...
 
 @final
+class BPE:
+    """A byte-pair model; safe to share between threads."""
+
+    def __init__(
+        self,
+        pieces: list[str],
+        rules: npt.NDArray[np.int32],
+        *,
+        spelling: Sequence[bytes] = (),
+        prefix: str = "",
+        unk_id: int | None = None,
+        byte_fallback: bool = False,
+        fuse_unk: bool = False,
+        ignore_merges: bool = False,
+    ) -> None: ...
+    def encode(self, pieces: list[str]) -> list[int]: ...
+    def id_of(self, piece: str) -> int: ...
+
+@final
 class SamplingState:
     """What the sampler knows of one sequence: its wishes, the key of its noise and the tokens so far."""
 

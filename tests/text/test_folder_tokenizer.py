@@ -192,8 +192,13 @@ def test_a_damaged_file_is_named(content: str, tmp_path: Path) -> None:
         ({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}}, "token 'a' has the id -1"),
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]}}, "merges must be pairs"),
         ({"added_tokens": [{"content": "x"}]}, "token 'x' has the id None"),
-        ({"pre_tokenizer": {"type": "Nonsense"}}, "the tokenizers library refuses it"),
-        ({"normalizer": {"type": "Replace"}}, "the tokenizers library refuses it"),
+        ({"pre_tokenizer": {"type": "Nonsense"}}, "no tokenizer can be made of it"),
+        (
+            {"model": {"type": "BPE", "vocab": {"\ud83d": 0}, "merges": []}},
+            "no tokenizer can be made of it.*surrogates",
+        ),
+        ({"added_tokens": [{"content": text, "id": 1} for text in ("<x>", "<y>")]}, "no token is '<x>'"),
+        ({"normalizer": {"type": "Replace"}}, "no tokenizer can be made of it"),
     ],
 )
 def test_a_damaged_part_is_named(changes: dict[str, Any], words: str, tmp_path: Path) -> None:

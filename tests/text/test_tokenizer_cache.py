@@ -18,7 +18,7 @@ class Builder:
     def __call__(self) -> CacheEntry:
         self.count += 1
         return CacheEntry(
-            np.arange(10, dtype=np.int32).reshape(-1, 2), {"words": ["é", "\ud83d", "x"], "n": self.count}
+            np.arange(15, dtype=np.int32).reshape(-1, 3), {"words": ["é", "\ud83d", "x"], "n": self.count}
         )
 
 
@@ -28,8 +28,8 @@ def test_the_second_time_is_read_not_built(tmp_path: Path) -> None:
     second = cached_entry(tmp_path / "deep" / "er", fingerprint="a", build=build)
     assert build.count == 1
     assert second.facts == first.facts
-    assert np.array_equal(second.pairs, first.pairs)
-    assert second.pairs.shape == (5, 2)
+    assert np.array_equal(second.rules, first.rules)
+    assert second.rules.shape == (5, 3)
 
 
 def test_another_fingerprint_is_another_entry(tmp_path: Path) -> None:

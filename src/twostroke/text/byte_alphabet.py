@@ -21,6 +21,7 @@ def _build() -> dict[int, str]:
 
 
 CHAR_OF_BYTE = _build()
+BYTE_LEVEL_SPELLING = tuple(CHAR_OF_BYTE[byte].encode() for byte in range(256))
 BYTE_OF_CHAR = {char: byte for byte, char in CHAR_OF_BYTE.items()}
 
 

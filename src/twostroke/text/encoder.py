@@ -1,61 +1,20 @@
-"""Plain text to ids with the `tokenizers` library; control tokens are out of its reach.
+"""Plain text to ids; control tokens are out of its reach.
 
-The library sees control tokens under names no text can spell, so whatever a user types, it cannot
-produce their ids. Built from a recipe by the GGUF and Hugging Face builders; called by Tokenizer.
+The `tokenizers` library normalises a text and cuts it into pieces, our native byte-pair model merges each
+piece. The model knows control tokens under names no text can spell, so whatever a user types, it cannot
+produce their ids. Built by the GGUF and Hugging Face builders; called by Tokenizer.
 """
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import numpy as np
 from tokenizers import AddedToken, Tokenizer as LibraryTokenizer
-from tokenizers.models import BPE, Model
+from tokenizers.models import Unigram
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from twostroke.text.merges import Pairs
+from twostroke._native import BPE
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BPERecipe:
-    """A BPE model: `keys` are the pieces by id (hidden ones under unspellable names)."""
-
-    keys: list[str]
-    pairs: Pairs
-    unk_id: int | None = None
-    byte_fallback: bool = False
-    fuse_unk: bool = False
-    ignore_merges: bool = False
-
-    def build(self) -> Model:
-        keys = self.keys
-        vocab = dict(zip(keys, range(len(keys)), strict=True))
-        if len(vocab) < len(keys):  # of equal keys the lowest id wins
-            vocab = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
-        pieces = np.array(keys, dtype=object)
-        with collector_paused():
-            return BPE(
-                vocab=vocab,
-                merges=list(zip(pieces[self.pairs[:, 0]], pieces[self.pairs[:, 1]], strict=True)),
-                unk_token=None if self.unk_id is None else keys[self.unk_id],
-                byte_fallback=self.byte_fallback,
-                fuse_unk=self.fuse_unk,
-                ignore_merges=self.ignore_merges,
-            )
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Hundreds of thousands of new tuples, none of them garbage: searching them for cycles takes long."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+_PIECE = 0  # what the cutter numbers a piece of text; added tokens count from 1
 
 
 def hidden_key(token_id: int) -> str:
@@ -68,40 +27,55 @@ class PlainEncoder:
 
     `later_pre_tokenizer` serves stretches that do not start the prompt, where a model treats the two
     differently (a space is put before the first word only). `added` are the user-defined tokens,
-    found in any text.
+    found in any text; KeyError for one that is no piece of `bpe`.
     """
 
     def __init__(
         self,
-        model: Model,
+        bpe: BPE,
         *,
         added: Sequence[AddedToken],
         normalizer: Normalizer | None,
         pre_tokenizer: PreTokenizer | None,
         later_pre_tokenizer: PreTokenizer | None = None,
     ) -> None:
-        self._first = _assemble(model, added, normalizer, pre_tokenizer)
+        self._bpe = bpe
+        self._first = _cutter(added, normalizer, pre_tokenizer)
         self._later = self._first
         if later_pre_tokenizer is not None:
-            self._later = _assemble(model, added, normalizer, later_pre_tokenizer)
+            self._later = _cutter(added, normalizer, later_pre_tokenizer)
+        self._added_ids = {self._first.token_to_id(token.content): bpe.id_of(token.content) for token in added}
 
     def encode(self, text: str, *, is_first: bool) -> list[int]:
-        """Ids of one stretch. Runs with the interpreter lock released."""
-        backend = self._first if is_first else self._later
-        return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        """Ids of one stretch. Cuts and merges with the interpreter lock released."""
+        cutter = self._first if is_first else self._later
+        cut = cutter.encode_batch([text], add_special_tokens=False)[0]
+        pieces: list[str] = cut.tokens
+        if not self._added_ids:
+            return self._bpe.encode(pieces)
+        ids: list[int] = []
+        start = 0
+        for place, number in enumerate(cut.ids):
+            if number != _PIECE:
+                ids += self._bpe.encode(pieces[start:place])
+                ids.append(self._added_ids[number])
+                start = place + 1
+        return ids + self._bpe.encode(pieces[start:])
 
 
-def _assemble(
-    model: Model,
-    added: Sequence[AddedToken],
-    normalizer: Normalizer | None,
-    pre_tokenizer: PreTokenizer | None,
+def _cutter(
+    added: Sequence[AddedToken], normalizer: Normalizer | None, pre_tokenizer: PreTokenizer | None
 ) -> LibraryTokenizer:
-    backend = LibraryTokenizer(model)
+    """The library's pipeline with a model that leaves pieces whole.
+
+    To a Unigram model without words any piece is one unknown token, and of an unknown token it keeps the text.
+    Unlike `pre_tokenize_str` the pipeline runs without the interpreter lock and finds the added tokens itself.
+    """
+    cutter = LibraryTokenizer(Unigram([("", 0.0)], _PIECE))
     if normalizer is not None:
-        backend.normalizer = normalizer
+        cutter.normalizer = normalizer
     if pre_tokenizer is not None:
-        backend.pre_tokenizer = pre_tokenizer
+        cutter.pre_tokenizer = pre_tokenizer
     if added:
-        backend.add_tokens(list(added))
-    return backend
+        cutter.add_tokens(list(added))
+    return cutter

@@ -15,10 +15,11 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer as LibraryTokenizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
+from twostroke._native import BPE
 from twostroke.errors import ModelFileError, UnsupportedModelError
 from twostroke.text.control_text import ControlText, ControlToken
-from twostroke.text.encoder import BPERecipe, PlainEncoder, hidden_key
-from twostroke.text.merges import Pairs, pairs_from_strings
+from twostroke.text.encoder import PlainEncoder, hidden_key
+from twostroke.text.merges import MergeRules, rules_from_strings
 from twostroke.text.special_tokens import SpecialTokens, end_literals, find_end_tokens
 from twostroke.text.spelling import SpaceRule
 from twostroke.text.tokenizer import Tokenizer
@@ -56,8 +57,8 @@ def tokenizer_from_folder(
     entry = cached_entry(cache_directory, fingerprint=f"folder {fingerprint}", build=build)
     try:
         return _assemble(entry)
-    except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
-        raise ModelFileError(tokenizer_json, f"the tokenizers library refuses it: {error}") from None
+    except Exception as error:  # noqa: BLE001 - the tokenizers library raises nothing narrower
+        raise ModelFileError(tokenizer_json, f"no tokenizer can be made of it: {error}") from None
 
 
 def _assemble(entry: CacheEntry) -> Tokenizer:
@@ -73,7 +74,7 @@ def _assemble(entry: CacheEntry) -> Tokenizer:
         keys[token_id] = hidden_key(token_id)
     pipeline = LibraryTokenizer.from_str(facts["pipeline"])
     encoder = PlainEncoder(
-        BPERecipe(keys=keys, pairs=entry.pairs, **facts["model"]).build(),
+        BPE(keys, entry.rules, **facts["model"]),
         added=[AddedToken(text, special=False, **options) for text, options in facts["added"]],
         normalizer=pipeline.normalizer,
         pre_tokenizer=pipeline.pre_tokenizer,
@@ -176,7 +177,7 @@ class _TokenizerFile:
             "flags": {str(token["id"]): {name: bool(token.get(name)) for name in _FLAGS[:3]} for token in self._added},
             "special": special,
         }
-        return CacheEntry(self._pairs(kinds), facts)
+        return CacheEntry(self._rules(kinds), facts)
 
     def _tokens(self) -> tuple[list[str], list[int]]:
         """Texts by id, and the ids nothing is named for."""
@@ -188,10 +189,10 @@ class _TokenizerFile:
         holes = [token_id for token_id in range(size) if not texts.get(token_id)]
         return [texts.get(token_id, "") for token_id in range(size)], holes
 
-    def _pairs(self, kinds: Mapping[int, int]) -> Pairs:
+    def _rules(self, kinds: Mapping[int, int]) -> MergeRules:
         hidden = {token_id for token_id, kind in kinds.items() if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN)}
         try:
-            return pairs_from_strings(self._model.get("merges") or [], id_of=self._vocab, without=hidden)
+            return rules_from_strings(self._model.get("merges") or [], id_of=self._vocab, without=hidden)
         except KeyError as error:
             raise ModelFileError(self._file, str(error.args[0])) from None
         except (TypeError, ValueError) as error:

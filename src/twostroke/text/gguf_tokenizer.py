@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import AddedToken, normalizers
+from tokenizers import AddedToken
 
+from twostroke._native import BPE
 from twostroke.errors import ModelFileError, UnsupportedModelError
+from twostroke.text.byte_alphabet import BYTE_LEVEL_SPELLING
 from twostroke.text.control_text import ControlText, ControlToken
-from twostroke.text.encoder import BPERecipe, PlainEncoder, hidden_key
-from twostroke.text.merges import Pairs, pairs_from_scores, pairs_from_strings
+from twostroke.text.encoder import PlainEncoder, hidden_key
+from twostroke.text.merges import MergeRules, rules_from_scores, rules_from_strings
 from twostroke.text.pre_tokenizers import FALLBACK, recipe_for
 from twostroke.text.special_tokens import SpecialTokens, end_literals, find_end_tokens
 from twostroke.text.spelling import SpaceRule
@@ -31,6 +33,7 @@ _STYLES = {
     "llama": PieceStyle.SENTENCEPIECE,
     "gemma": PieceStyle.SENTENCEPIECE,
 }
+_SPACE_SPELLING = tuple(SPACE_PIECE.encode() if byte == ord(" ") else bytes([byte]) for byte in range(256))
 _ID_KEYS = ("bos", "eos", "eot", "eom", "unknown", "padding")
 
 
@@ -63,13 +66,13 @@ def tokenizer_from_gguf(
         build=lambda: CacheEntry(build_rules(vocabulary)),
     )
     make = _byte_level if style is PieceStyle.BYTE_LEVEL else _sentencepiece
-    return make(fields, vocabulary, entry.pairs)
+    return make(fields, vocabulary, entry.rules)
 
 
-def _byte_level(fields: "_Fields", vocabulary: Vocabulary, pairs: Pairs) -> Tokenizer:
+def _byte_level(fields: "_Fields", vocabulary: Vocabulary, rules: MergeRules) -> Tokenizer:
     recipe = recipe_for(fields.text("pre", FALLBACK))
-    bpe = BPERecipe(keys=_library_keys(vocabulary), pairs=pairs, ignore_merges=recipe.ignore_merges)
-    encoder = PlainEncoder(bpe.build(), added=_added_tokens(vocabulary), normalizer=None, pre_tokenizer=recipe.build())
+    bpe = BPE(_reachable_keys(vocabulary), rules, spelling=BYTE_LEVEL_SPELLING, ignore_merges=recipe.ignore_merges)
+    encoder = PlainEncoder(bpe, added=_added_tokens(vocabulary), normalizer=None, pre_tokenizer=recipe.build())
     return Tokenizer(
         vocabulary,
         encoder=encoder,
@@ -79,20 +82,20 @@ def _byte_level(fields: "_Fields", vocabulary: Vocabulary, pairs: Pairs) -> Toke
     )
 
 
-def _sentencepiece(fields: "_Fields", vocabulary: Vocabulary, pairs: Pairs) -> Tokenizer:
+def _sentencepiece(fields: "_Fields", vocabulary: Vocabulary, rules: MergeRules) -> Tokenizer:
     """As llama.cpp reads such files: a space before every stretch of plain text, where the file wants one."""
     special = fields.special(vocabulary, adds_bos=True)
-    bpe = BPERecipe(
-        keys=_library_keys(vocabulary), pairs=pairs, unk_id=special.unk_id, byte_fallback=True, fuse_unk=True
-    )
     has_prefix = fields.flag("add_space_prefix", True)
-    steps = [normalizers.Prepend(SPACE_PIECE)] if has_prefix else []
-    encoder = PlainEncoder(
-        bpe.build(),
-        added=_added_tokens(vocabulary),
-        normalizer=normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE_PIECE)]),
-        pre_tokenizer=None,
+    bpe = BPE(
+        _reachable_keys(vocabulary),
+        rules,
+        spelling=_SPACE_SPELLING,
+        prefix=SPACE_PIECE if has_prefix else "",
+        unk_id=special.unk_id,
+        byte_fallback=True,
+        fuse_unk=True,
     )
+    encoder = PlainEncoder(bpe, added=_added_tokens(vocabulary), normalizer=None, pre_tokenizer=None)
     return Tokenizer(
         vocabulary,
         encoder=encoder,
@@ -102,8 +105,8 @@ def _sentencepiece(fields: "_Fields", vocabulary: Vocabulary, pairs: Pairs) -> T
     )
 
 
-def _library_keys(vocabulary: Vocabulary) -> list[str]:
-    """Piece names for the library: control, unknown and empty tokens get names no text can spell."""
+def _reachable_keys(vocabulary: Vocabulary) -> list[str]:
+    """Pieces as text spells them; control, unknown and empty tokens get names no text can spell."""
     keys = list(vocabulary.tokens)
     for token_id in vocabulary.control_ids:
         keys[token_id] = hidden_key(token_id)
@@ -187,18 +190,18 @@ class _Fields:
         )
         return find_end_tokens({vocabulary.tokens[i]: i for i in vocabulary.control_ids}, named=named)
 
-    def spelled_rules(self, vocabulary: Vocabulary) -> Pairs:
+    def spelled_rules(self, vocabulary: Vocabulary) -> MergeRules:
         merges = self._metadata.get(_PREFIX + "merges")
         if merges is None:
             raise ModelFileError(self._file, f"key {_PREFIX + 'merges'!r} is missing: byte-level BPE needs merge rules")
         try:
-            return pairs_from_strings(
+            return rules_from_strings(
                 list(merges), id_of=_lowest_ids(vocabulary.tokens), without=vocabulary.control_ids
             )
         except KeyError as error:
             raise ModelFileError(self._file, f"key {_PREFIX + 'merges'!r}: {error.args[0]}") from None
 
-    def scored_rules(self, vocabulary: Vocabulary) -> Pairs:
+    def scored_rules(self, vocabulary: Vocabulary) -> MergeRules:
         scores = self._metadata.get(_PREFIX + "scores")
         if scores is None:
             raise ModelFileError(self._file, f"key {_PREFIX + 'scores'!r} is missing: SentencePiece needs scores")
@@ -209,7 +212,7 @@ class _Fields:
             for text, token_id in _lowest_ids(vocabulary.tokens).items()
             if kinds[token_id] == TokenKind.NORMAL and text and not BYTE_PIECE.fullmatch(text)
         }
-        return pairs_from_scores(np.asarray(scores, dtype=np.float32), id_of=mergeable)
+        return rules_from_scores(np.asarray(scores, dtype=np.float32), id_of=mergeable)
 
     def digest(self) -> str:
         """Tells vocabularies apart: a hash over everything the rules are made of."""

@@ -1,4 +1,4 @@
-"""Merge rules of a BPE vocabulary as pairs of token ids, best rule first.
+"""Merge rules of a BPE vocabulary as token ids, best rule first.
 
 Byte-level files spell the rules out; SentencePiece files give scores instead, and the rules follow
 from them. Used by the builders; the result is what the tokenizer cache stores.
@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 import numpy as np
 import numpy.typing as npt
 
-Pairs = npt.NDArray[np.int32]  # [num_merges, 2], ids of the left and the right piece
+MergeRules = npt.NDArray[np.int32]  # [num_rules, 3], ids of the left, the right and the joint piece
 
 
-def pairs_from_strings(
+def rules_from_strings(
     merges: Iterable[str | Sequence[str]], *, id_of: Mapping[str, int], without: AbstractSet[int] = frozenset()
-) -> Pairs:
+) -> MergeRules:
     """Rules written as "left right" or as [left, right]; rules that use or make an id in `without` are left out.
 
     A rule about a piece that is no token raises KeyError with the rule.
@@ -27,8 +27,8 @@ def pairs_from_strings(
         except KeyError as error:
             raise KeyError(f"merge rule {merge!r} needs {error.args[0]!r}, which is no token") from None
         if without.isdisjoint(ids):
-            flat += ids[:2]
-    return np.array(flat, dtype=np.int32).reshape(-1, 2)
+            flat += ids
+    return np.array(flat, dtype=np.int32).reshape(-1, 3)
 
 
 def _sides(merge: str) -> tuple[str, str]:
@@ -37,13 +37,13 @@ def _sides(merge: str) -> tuple[str, str]:
     return (merge[:cut], merge[cut + 1 :]) if cut > 0 else (merge, "")
 
 
-def pairs_from_scores(scores: npt.NDArray[np.float32], *, id_of: Mapping[str, int]) -> Pairs:
+def rules_from_scores(scores: npt.NDArray[np.float32], *, id_of: Mapping[str, int]) -> MergeRules:
     """Rules of a SentencePiece BPE vocabulary: every way to join two pieces into a third, best score first.
 
     `id_of` holds the pieces that merging may use and make. SentencePiece joins the neighbours whose
     joint piece scores best (Kudo and Richardson 2018, section 3.1); a rule per split gives the same.
     """
-    rows: list[tuple[float, int, int]] = []
+    rows: list[tuple[float, int, int, int]] = []
     for piece, token_id in id_of.items():
         splits = []
         for cut in range(1, len(piece)):
@@ -54,6 +54,6 @@ def pairs_from_scores(scores: npt.NDArray[np.float32], *, id_of: Mapping[str, in
                     splits.append((left, right))
         if splits:
             rank = -float(scores[token_id])
-            rows.extend((rank, left, right) for left, right in sorted(splits))
+            rows.extend((rank, left, right, token_id) for left, right in sorted(splits))
     rows.sort(key=lambda row: row[0])
-    return np.array([row[1:] for row in rows], dtype=np.int32).reshape(-1, 2)
+    return np.array([row[1:] for row in rows], dtype=np.int32).reshape(-1, 3)

@@ -46,8 +46,8 @@ class PreTokenizerRecipe:
     add_bos: bool = False
 
     def build(self) -> PreTokenizer:
-        splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in self.patterns]
-        return pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        """Cuts only: how bytes are spelled is the model's business, which is faster at it."""
+        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(it), behavior="isolated") for it in self.patterns])
 
 
 _RECIPES = {

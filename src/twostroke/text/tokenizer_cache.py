@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from twostroke.text.merges import Pairs
+from twostroke.text.merges import MergeRules
 
-_FORMAT = 1  # raise when the meaning of an entry changes
+_FORMAT = 2  # raise when the meaning of an entry changes
 _MAGIC = b"twostroke tokenizer\n"
 _DIGEST_BYTES = 32
 
@@ -28,7 +28,7 @@ _DIGEST_BYTES = 32
 class CacheEntry:
     """Merge rules and whatever else JSON can hold."""
 
-    pairs: Pairs
+    rules: MergeRules
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -61,12 +61,12 @@ def _read(path: Path) -> CacheEntry | None:
         return None
     facts_bytes = int.from_bytes(body[:8], "little")
     facts = json.loads(bytes(body[8 : 8 + facts_bytes]))
-    return CacheEntry(np.frombuffer(body[8 + facts_bytes :], dtype="<i4").reshape(-1, 2), facts)
+    return CacheEntry(np.frombuffer(body[8 + facts_bytes :], dtype="<i4").reshape(-1, 3), facts)
 
 
 def _write(path: Path, entry: CacheEntry) -> None:
     facts = json.dumps(entry.facts, ensure_ascii=True).encode()
-    body = len(facts).to_bytes(8, "little") + facts + entry.pairs.astype("<i4").tobytes()
+    body = len(facts).to_bytes(8, "little") + facts + entry.rules.astype("<i4").tobytes()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".tokenizer-")
     try:

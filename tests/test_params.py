@@ -1,0 +1,163 @@
+"""Every field of a request at its limits: the last value that is taken, the first that is not, and the words for it."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from twostroke.errors import ParamsError
+from twostroke.params import MAX_LOGPROBS, MAX_SEED, MAX_STOP_STRINGS, SamplingParams
+
+TINY = math.nextafter(0.0, 1.0)
+ABOVE_ONE, ABOVE_TWO = math.nextafter(1.0, 2.0), math.nextafter(2.0, 3.0)
+HUGE = 1.7976931348623157e308
+NUMBERS = ["temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"]
+WHOLE_NUMBERS = ["top_k", "seed", "max_tokens", "logprobs"]
+
+
+def refusal(**fields: Any) -> str:
+    """What is said about the one field that is given; the error names that field."""
+    (name,) = fields
+    with pytest.raises(ParamsError) as refused:
+        SamplingParams(**fields)
+    assert refused.value.field == name
+    return str(refused.value)
+
+
+def test_nothing_said_is_greedy_and_unfiltered() -> None:
+    assert dataclasses.asdict(SamplingParams()) == {
+        "temperature": 0.0,
+        "top_k": None,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "seed": None,
+        "max_tokens": 256,
+        "stop": (),
+        "stop_token_ids": (),
+        "ignore_eos": False,
+        "logprobs": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", 0),
+        ("temperature", -0.0),
+        ("temperature", TINY),
+        ("temperature", HUGE),
+        ("temperature", 10**308),
+        ("top_p", TINY),
+        ("top_p", 1),
+        ("min_p", 0),
+        ("min_p", 1.0),
+        ("repetition_penalty", TINY),
+        ("repetition_penalty", HUGE),
+        ("presence_penalty", -2),
+        ("presence_penalty", 2.0),
+        ("frequency_penalty", -2.0),
+        ("frequency_penalty", 2),
+        ("top_k", -1),
+        ("top_k", 0),
+        ("top_k", None),
+        ("top_k", 10**30),
+        ("seed", 0),
+        ("seed", MAX_SEED),
+        ("seed", None),
+        ("max_tokens", 1),
+        ("max_tokens", 10**30),
+        ("logprobs", 0),
+        ("logprobs", MAX_LOGPROBS),
+        ("logprobs", None),
+        ("stop", ("x",) * MAX_STOP_STRINGS),
+        ("stop", (" ", "\n", "\0")),
+        ("stop_token_ids", (0,)),
+        ("stop_token_ids", tuple(range(100))),
+        ("ignore_eos", True),
+    ],
+)
+def test_the_last_value_inside_is_taken_as_it_is(name: str, value: Any) -> None:
+    assert getattr(SamplingParams(**{name: value}), name) is value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("temperature", -TINY, "temperature is -4.94066e-324: it must be a finite number, 0 or more"),
+        ("temperature", math.inf, "temperature is inf: it must be a finite number, 0 or more"),
+        ("temperature", math.nan, "temperature is nan: it must be a finite number, 0 or more"),
+        ("top_p", 0, "top_p is 0: it must be above 0 and at most 1"),
+        ("top_p", 0.0, "top_p is 0: it must be above 0 and at most 1"),
+        ("top_p", -0.5, "top_p is -0.5: it must be above 0 and at most 1"),
+        ("top_p", ABOVE_ONE, "top_p is 1: it must be above 0 and at most 1"),
+        ("min_p", -TINY, "min_p is -4.94066e-324: it must be from 0 to 1"),
+        ("min_p", ABOVE_ONE, "min_p is 1: it must be from 0 to 1"),
+        ("repetition_penalty", 0.0, "repetition_penalty is 0: it must be a finite number above 0"),
+        ("repetition_penalty", -1, "repetition_penalty is -1: it must be a finite number above 0"),
+        ("repetition_penalty", math.inf, "repetition_penalty is inf: it must be a finite number above 0"),
+        ("presence_penalty", ABOVE_TWO, "presence_penalty is 2: it must be from -2 to 2"),
+        ("presence_penalty", -ABOVE_TWO, "presence_penalty is -2: it must be from -2 to 2"),
+        ("frequency_penalty", ABOVE_TWO, "frequency_penalty is 2: it must be from -2 to 2"),
+        ("frequency_penalty", -ABOVE_TWO, "frequency_penalty is -2: it must be from -2 to 2"),
+        ("top_k", -2, "top_k is -2: it must be at least -1"),
+        ("seed", -1, f"seed is -1: it must be from 0 to {2**64 - 1}"),
+        ("seed", 2**64, f"seed is {2**64}: it must be from 0 to {2**64 - 1}"),
+        ("max_tokens", 0, "max_tokens is 0: it must be at least 1"),
+        ("logprobs", -1, "logprobs is -1: it must be from 0 to 20"),
+        ("logprobs", 21, "logprobs is 21: it must be from 0 to 20"),
+        ("stop", ("x",) * 17, "stop has 17 strings: the limit is 16"),
+        ("stop", ("x", ""), "stop has an empty text: every answer would end at once"),
+        ("stop", ("x", 1), "stop has 1: each must be a string"),
+        ("stop", (b"x",), "stop has b'x': each must be a string"),
+        ("stop", ["x"], "stop is ['x']: it must be a tuple of strings"),
+        ("stop", "x", "stop is 'x': it must be a tuple of strings"),
+        ("stop", None, "stop is None: it must be a tuple of strings"),
+        ("stop_token_ids", (3, -1), "stop_token_ids is -1: it must be at least 0"),
+        ("stop_token_ids", (True,), "stop_token_ids is True: it must be a whole number"),
+        ("stop_token_ids", ("1",), "stop_token_ids is '1': it must be a whole number"),
+        ("stop_token_ids", [1], "stop_token_ids is [1]: it must be a tuple of ids"),
+        ("stop_token_ids", None, "stop_token_ids is None: it must be a tuple of ids"),
+        ("ignore_eos", 1, "ignore_eos is 1: it must be true or false"),
+        ("ignore_eos", None, "ignore_eos is None: it must be true or false"),
+        ("ignore_eos", "no", "ignore_eos is 'no': it must be true or false"),
+    ],
+)
+def test_the_first_value_outside_is_refused_with_value_and_limit(name: str, value: Any, said: str) -> None:
+    assert refusal(**{name: value}) == said
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [True, False, "1", None, 1j, [1], math.nan, math.inf, -math.inf, 10**400, -(10**400)])
+def test_no_number_field_takes_what_is_no_finite_number(name: str, value: Any) -> None:
+    said = refusal(**{name: value})
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    assert said.endswith("it must be a number") is not is_number
+    assert said.startswith(f"{name} is ")
+
+
+@pytest.mark.parametrize("name", WHOLE_NUMBERS)
+@pytest.mark.parametrize("value", [True, False, 1.0, 1.5, "1", [1], math.nan])
+def test_no_whole_number_field_takes_anything_else(name: str, value: Any) -> None:
+    assert refusal(**{name: value}) == f"{name} is {value!r}: it must be a whole number"
+
+
+def test_there_is_always_a_limit_for_tokens() -> None:
+    assert refusal(max_tokens=None) == "max_tokens is None: it must be a whole number"
+
+
+def test_a_replaced_field_is_checked_like_a_new_one() -> None:
+    params = SamplingParams(top_k=5)
+    assert dataclasses.replace(params, top_p=0.5) == SamplingParams(top_k=5, top_p=0.5)
+    with pytest.raises(ParamsError, match="top_p is 2"):
+        dataclasses.replace(params, top_p=2)
+
+
+def test_params_are_values_that_nobody_changes() -> None:
+    params = SamplingParams(stop=("a",))
+    assert hash(params) == hash(SamplingParams(stop=("a",)))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        params.seed = 1  # type: ignore[misc]

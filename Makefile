@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files src native) CMakeLists.txt pyproject.toml
 NATIVE_CODE := $(shell git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.h' 'tests/native/*.cpp')
 
-.PHONY: check test test-all bench docs native clean
+.PHONY: check test unit test-all bench docs native clean
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
@@ -16,6 +16,10 @@ check: $(VENV)/dev.stamp
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest
+
+# The rooms one by one, without whole engines, servers and kernels: for the time between two edits.
+unit: $(VENV)/test.stamp
+	$(BIN)/python -m pytest --ignore=tests/parity --ignore=tests/e2e --ignore=tests/native
 
 test-all: $(VENV)/oracle.stamp
 	$(BIN)/python -m pytest -m ''

@@ -1,0 +1,303 @@
+"""Each flag of a command reaches what it stands for, alone and unchanged; nothing is loaded or run."""
+
+import json
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from tests.view.builders import make_report, make_result
+from twostroke.cli import app
+from twostroke.cli.run import question, said_params
+from twostroke.config import Config
+from twostroke.core.event import Event, FinishEvent
+from twostroke.core.peaks import Peaks
+from twostroke.core.report import PhaseReport, Result
+from twostroke.core.sequence import FinishReason
+from twostroke.errors import ConfigError, ParamsError
+from twostroke.params import SamplingParams
+
+Capture = pytest.CaptureFixture[str]
+PEAKS = Peaks(
+    threads=1, isa="portable", int8_ops_per_s=1.0, bf16_ops_per_s=1.0, fp32_ops_per_s=1.0, read_bytes_per_s=1.0
+)
+
+
+class SpyingLLM:
+    """Answers at once with a made-up result and remembers what it was asked."""
+
+    isa, threads, weight_bytes = "portable", 1, 1000
+
+    def __init__(self, *, default_params: SamplingParams, result: Result) -> None:
+        self.default_params = default_params
+        self.finished = result
+        self.asked: list[Any] = []
+        self.params: list[SamplingParams] = []
+        self.judged_by: list[Peaks | None] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def submit(self, prompt: Any, params: SamplingParams, *, on_event: Callable[[Event], None]) -> "SpyingLLM":
+        self.asked.append(prompt)
+        self.params.append(params)
+        result = self.finished
+        on_event(
+            FinishEvent(
+                result.request_id,
+                result.finish_reason,
+                result.text,
+                result.usage,
+                result.timing,
+                result.kv,
+                result.account,
+                result.seed,
+            )
+        )
+        return self
+
+    def cancel(self) -> None:
+        raise AssertionError("nobody left")
+
+    def result(self, timeout_s: float | None = None) -> Result:
+        return self.finished
+
+    def report(self, result: Result, peaks: Peaks | None) -> PhaseReport:
+        self.judged_by.append(peaks)
+        return make_report()
+
+
+class Loads:
+    """Stands where the command line loads models."""
+
+    def __init__(self, llm: SpyingLLM) -> None:
+        self.llm = llm
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def __call__(self, name: str, *, config: Config, **options: Any) -> SpyingLLM:
+        self.asked.append((name, options))
+        return self.llm
+
+
+def install(
+    monkeypatch: pytest.MonkeyPatch, *, default_params: SamplingParams | None = None, **changes: Any
+) -> tuple[SpyingLLM, Loads]:
+    llm = SpyingLLM(default_params=default_params or SamplingParams(), result=make_result(**changes))
+    loads = Loads(llm)
+    monkeypatch.setattr("twostroke.cli.run.load", loads)
+    monkeypatch.setattr("twostroke.cli.run.ensure_peaks", lambda **options: PEAKS)
+    return llm, loads
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], {}),
+        (["--temperature", "0.5"], {"temperature": 0.5}),
+        (["--temperature", "0"], {"temperature": 0.0}),
+        (["--top-k", "7"], {"top_k": 7}),
+        (["--top-k", "0"], {"top_k": 0}),
+        (["--top-p", "0.25"], {"top_p": 0.25}),
+        (["--min-p", "0.125"], {"min_p": 0.125}),
+        (["--min-p", "0"], {"min_p": 0.0}),
+        (["--repetition-penalty", "1.5"], {"repetition_penalty": 1.5}),
+        (["--presence-penalty", "-0.5"], {"presence_penalty": -0.5}),
+        (["--presence-penalty", "0"], {"presence_penalty": 0.0}),
+        (["--frequency-penalty", "0.75"], {"frequency_penalty": 0.75}),
+        (["--seed", "0"], {"seed": 0}),
+        (["--seed", str(2**64 - 1)], {"seed": 2**64 - 1}),
+        (["--max-tokens", "1"], {"max_tokens": 1}),
+        (["--stop", "a b"], {"stop": ("a b",)}),
+        (["--stop", "b", "--stop", "a"], {"stop": ("b", "a")}),
+        (["--stop-token-id", "0"], {"stop_token_ids": (0,)}),
+        (["--stop-token-id", "9", "--stop-token-id", "3"], {"stop_token_ids": (9, 3)}),
+        (["--ignore-eos"], {"ignore_eos": True}),
+        (["--json", "--logprobs", "0"], {"logprobs": 0}),
+        (["--json", "--logprobs", "3"], {"logprobs": 3}),
+    ],
+)
+@pytest.mark.parametrize(
+    "defaults",
+    [SamplingParams(), SamplingParams(temperature=1.5, top_k=40, min_p=0.5, presence_penalty=1.0, seed=4, stop=("z",))],
+)
+def test_a_flag_of_run_sets_its_own_field_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], expected: dict[str, Any], defaults: SamplingParams
+) -> None:
+    fields = {name: getattr(defaults, name) for name in SamplingParams.__dataclass_fields__}
+    llm, _ = install(monkeypatch, default_params=defaults, logprobs=(None,) * 3)
+    assert app.main(["run", *flags, "hi"]) == 0
+    assert llm.params == [SamplingParams(**{**fields, **expected})]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], {}),
+        (["--threads", "3"], {"threads": 3}),
+        (["--context", "100"], {"context": 100}),
+        (["--kv", "f16"], {"kv": "f16"}),
+        (["--quiet"], {"quiet": True}),
+        (["--json"], {"quiet": True}),  # progress beside an object is for nobody
+    ],
+)
+def test_an_option_of_loading_arrives_alone(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], expected: dict[str, Any]
+) -> None:
+    _, loads = install(monkeypatch)
+    assert app.main(["run", "-m", "some/model.gguf", *flags, "hi"]) == 0
+    nothing = {"threads": None, "context": None, "kv": None, "quiet": False}
+    assert loads.asked == [("some/model.gguf", nothing | expected)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "asked"),
+    [
+        ([], [{"role": "user", "content": "hi"}]),
+        (["--system", "be brief"], [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]),
+        (["--system", ""], [{"role": "system", "content": ""}, {"role": "user", "content": "hi"}]),
+        (["--raw"], "hi"),
+    ],
+)
+def test_what_is_asked_is_a_conversation_unless_raw(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], asked: object
+) -> None:
+    llm, _ = install(monkeypatch)
+    assert app.main(["run", *flags, "hi"]) == 0
+    assert llm.asked == [asked]
+
+
+def test_an_empty_system_message_still_needs_a_template() -> None:
+    with pytest.raises(ConfigError, match="--system needs a chat template"):
+        question("hi", system="", raw=True)
+
+
+def test_quiet_shows_the_answer_alone_and_measures_nothing(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm, _ = install(monkeypatch)
+    assert app.main(["run", "--quiet", "hi"]) == 0
+    assert tuple(capsys.readouterr()) == ("Blue.\n", "")
+    assert llm.judged_by == []
+
+
+def test_the_report_stands_on_stderr_under_an_empty_line(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm, _ = install(monkeypatch)
+    assert app.main(["run", "hi"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "Blue.\n"
+    assert err.startswith("\nmeasured ")
+    assert llm.judged_by == [PEAKS]
+
+
+@pytest.mark.parametrize("flags", [["--json"], ["--json", "--quiet"]])
+def test_json_is_one_line_on_stdout_and_nothing_else(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    llm, _ = install(monkeypatch, text="漢\n")
+    assert app.main(["run", *flags, "hi"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), err) == (1, "")
+    assert "漢\\n" in out
+    shown = json.loads(out)
+    assert shown["phases"]["prefill"]["bound_by"] == "compute"
+    assert "logprobs" not in shown
+    assert llm.judged_by == [PEAKS]
+
+
+@pytest.mark.parametrize("flags", [[], ["--quiet"], ["--json"]])
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (FinishReason.STOP, 0),
+        (FinishReason.LENGTH, 0),
+        (FinishReason.CANCELLED, 130),
+        (FinishReason.ERROR, 1),
+    ],
+)
+def test_the_end_of_an_answer_is_an_exit_code_in_every_form(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, flags: list[str], reason: FinishReason, code: int
+) -> None:
+    error = "a logit is nan" if reason is FinishReason.ERROR else None
+    install(monkeypatch, finish_reason=reason, error=error)
+    assert app.main(["run", *flags, "hi"]) == code
+    out, err = capsys.readouterr()
+    assert "Blue." in out  # what is there is shown, however it ended
+    assert ("twostroke: the answer failed: a logit is nan\n" in err) is (reason is FinishReason.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "flag"),
+    [
+        ({"top_k": -2}, "--top-k is -2"),
+        ({"stop_token_ids": (-1,)}, "--stop-token-id is -1"),
+        ({"frequency_penalty": 2.5}, "--frequency-penalty is 2.5"),
+        ({"stop": ("x",) * 17}, "--stop has 17 strings"),
+    ],
+)
+def test_a_wish_out_of_range_is_told_by_its_flag_and_known_by_its_field(wishes: dict[str, Any], flag: str) -> None:
+    with pytest.raises(ParamsError) as refused:
+        said_params(**wishes)
+    assert str(refused.value).startswith(flag)
+    assert [refused.value.field] == list(wishes)
+
+
+def test_only_what_was_said_is_passed_on() -> None:
+    assert said_params(temperature=0.0, top_k=None, stop=None, seed=0) == {"temperature": 0.0, "seed": 0}
+
+
+class Listens:
+    """Stands where `serve` takes its address and serves."""
+
+    def __init__(self) -> None:
+        self.address: tuple[Any, ...] = ()
+        self.served: list[object] = []
+
+    def __call__(self, *address: Any) -> "Listens":
+        self.address = address
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def serve(self, model: object, listener: object, *, on_ready: Callable[[str], None]) -> None:
+        self.served += [model, listener]
+        on_ready("http://somewhere:1")
+
+
+@pytest.mark.parametrize(
+    ("flags", "address", "options"),
+    [
+        ([], ("127.0.0.1", 8080), {}),
+        (["--host", "::1"], ("::1", 8080), {}),
+        (["--port", "0"], ("127.0.0.1", 0), {}),
+        (["--context", "64"], ("127.0.0.1", 8080), {"context": 64}),
+        (["--kv", "f32"], ("127.0.0.1", 8080), {"kv": "f32"}),
+        (["--threads", "2"], ("127.0.0.1", 8080), {"threads": 2}),
+    ],
+)
+def test_each_flag_of_serve_arrives_alone_and_only_this_machine_is_served_unless_told(
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    address: tuple[str, int],
+    options: dict[str, Any],
+) -> None:
+    llm, loads = install(monkeypatch)
+    listens = Listens()
+    monkeypatch.setattr("twostroke.cli.serve.load", loads)
+    monkeypatch.setattr("twostroke.serve.app.listen", listens)
+    monkeypatch.setattr("twostroke.serve.app.serve", listens.serve)
+    assert app.main(["serve", "-m", "tiny", *flags]) == 0
+    assert listens.address == address
+    assert listens.served == [llm, listens]
+    assert loads.asked == [("tiny", {"threads": None, "context": None, "kv": None, "quiet": False} | options)]
+    assert tuple(capsys.readouterr()) == ("", "twostroke: tiny is served at http://somewhere:1/v1, Ctrl-C ends\n")

@@ -6,8 +6,8 @@ import pytest
 
 from tests.view.builders import EMPTY_USE, make_report, make_result
 from twostroke.core.event import Timing
-from twostroke.core.ledger import Ledger, Part
-from twostroke.core.report import PhaseReport
+from twostroke.core.ledger import Ledger, Part, Stall, StallKind
+from twostroke.core.report import Bound, PhaseReport, PhaseUse
 from twostroke.core.sequence import FinishReason
 from twostroke.core.step import TokenLogprob
 from twostroke.view.json_report import json_report
@@ -90,3 +90,48 @@ def test_sampled_tokens_alone_have_empty_alternatives() -> None:
     assert json_report(result, make_report(), with_logprobs=True)["logprobs"] == [
         {"token_id": 5, "logprob": -0.5, "top": []}
     ]
+
+
+@pytest.mark.parametrize("part", list(Part))
+def test_every_part_is_a_key_of_its_own_with_its_seconds(part: Part) -> None:
+    shown = json_report(make_result(ledger=Ledger({part: 0.25}, ())), make_report())
+    assert shown["ledger"] == {part.value: 0.25, "stall": []}
+
+
+def test_no_part_can_be_taken_for_the_stalls() -> None:
+    assert "stall" not in {part.value for part in Part}
+
+
+@pytest.mark.parametrize("kind", list(StallKind))
+@pytest.mark.parametrize("request_id", ["r7", None])
+def test_every_stall_tells_kind_time_and_who(kind: StallKind, request_id: str | None) -> None:
+    shown = json_report(make_result(ledger=Ledger({}, (Stall(kind, 0.5, request_id),))), make_report())
+    assert shown["ledger"]["stall"] == [{"kind": kind.value, "time_s": 0.5, "request_id": request_id}]
+    assert type(shown["ledger"]["stall"][0]["kind"]) is str
+
+
+@pytest.mark.parametrize("reason", list(FinishReason))
+def test_every_end_has_its_word(reason: FinishReason) -> None:
+    shown = json_report(make_result(finish_reason=reason), make_report())["finish_reason"]
+    assert (shown, type(shown)) == (reason.value, str)
+
+
+@pytest.mark.parametrize("bound_by", list(Bound))
+def test_nought_is_nought_and_never_null(bound_by: Bound) -> None:
+    use = PhaseUse(0, 0.0, tokens_per_s=0.0, bound_by=bound_by, utilisation=0.0, tpot_s=0.0)
+    timing = Timing(ttft_s=0.0, tpot_s=None, e2e_s=0.0, first_text_s=None)
+    shown = json_report(make_result(timing=timing, ledger=Ledger({Part.QUEUE: 0.0}, ())), PhaseReport(use, use))
+    facts = {"tokens": 0, "time_s": 0.0, "tokens_per_s": 0.0, "bound_by": bound_by.value, "utilisation": 0.0}
+    assert shown["phases"] == {"prefill": facts, "decode": {**facts, "tpot_s": 0.0}}
+    assert (shown["ttft_s"], shown["e2e_s"], shown["ledger"]) == (0.0, 0.0, {"queue": 0.0, "stall": []})
+
+
+def test_tokens_without_their_log_probability_are_no_report() -> None:
+    result = make_result(token_ids=(5, 6), logprobs=(-0.5,), top_logprobs=((), ()))
+    with pytest.raises(ValueError, match="shorter"):
+        json_report(result, make_report(), with_logprobs=True)
+
+
+def test_an_answer_without_a_token_has_an_empty_list_of_them() -> None:
+    result = make_result(token_ids=(), logprobs=(), top_logprobs=())
+    assert json_report(result, make_report(), with_logprobs=True)["logprobs"] == []

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from tests.view.builders import EMPTY_USE, make_report, make_result
 from twostroke.core.event import KVUsage, Timing, Usage
 from twostroke.core.ledger import Ledger, Part, Stall, StallKind
-from twostroke.core.report import PhaseReport
+from twostroke.core.report import Bound, PhaseReport, PhaseUse
 from twostroke.core.sequence import FinishReason
 from twostroke.view.phase_report import WIDTH, phase_report_lines
 
@@ -90,3 +90,87 @@ def test_columns_stay_aligned_for_big_numbers(tokens: int) -> None:
     report = replace(report, prefill=replace(report.prefill, tokens=tokens, time_s=3600.0, tokens_per_s=99999.0))
     head, prefill = phase_report_lines(make_result(), report)[:2]
     assert len(prefill) == len(head)
+
+
+# Where one line could say more than it does
+
+
+def ledger_of(*times_s: float, stalls: tuple[Stall, ...] = ()) -> Ledger:
+    return Ledger(dict(zip(Part, times_s, strict=False)), stalls)
+
+
+def e2e_of(ledger: Ledger) -> str:
+    """The E2E account as one line, total and = left out."""
+    lines = phase_report_lines(make_result(ledger=ledger, ttft_ledger=None), make_report())
+    start = next(index for index, line in enumerate(lines) if line.startswith("E2E"))
+    folded = " ".join(line.strip() for line in lines[start:] if not line.startswith(("KV", "end")))
+    return folded.partition(" = ")[2]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "said"),
+    [
+        (ledger_of(0.00005), "parse 0.05 ms"),
+        (ledger_of(0.0000499), "1 smaller part 0.05 ms"),
+        (ledger_of(0.00004, 0.00003), "2 smaller parts 0.07 ms"),
+        (ledger_of(0.0), "1 smaller part 0.00 ms"),
+        (ledger_of(-0.0001), "parse -0.10 ms"),
+        (ledger_of(0.00003, -0.00001, 1.0), "tokenize 1.00 s + 2 smaller parts 0.02 ms"),
+        (ledger_of(stalls=(Stall(StallKind.SCHEDULER, 0.00004, "r9"),)), "1 smaller part 0.04 ms"),
+        (
+            ledger_of(0.02, stalls=(Stall(StallKind.PREEMPTION, 0.01, "r9"), Stall(StallKind.PREEMPTION, 0.03, None))),
+            "parse 20.0 ms + stall preemption (r9) 10.0 ms + stall preemption 30.0 ms",
+        ),
+    ],
+)
+def test_what_would_read_as_nothing_is_summed_and_what_takes_away_is_shown(ledger: Ledger, said: str) -> None:
+    assert e2e_of(ledger) == said
+
+
+@pytest.mark.parametrize("kind", list(StallKind))
+@pytest.mark.parametrize("by", ["request-7", None])
+def test_every_stall_tells_its_kind_and_who_is_to_blame(kind: StallKind, by: str | None) -> None:
+    blame = "" if by is None else f" ({by})"
+    assert e2e_of(ledger_of(stalls=(Stall(kind, 0.5, by),))) == f"stall {kind.value}{blame} 500.0 ms"
+
+
+def test_a_name_with_hyphens_is_not_broken_at_them() -> None:
+    stalls = tuple(Stall(StallKind.PREFILL_OF_OTHER, 0.5, f"a-b-c-{'d-' * number}e") for number in range(8))
+    lines = phase_report_lines(make_result(ledger=ledger_of(stalls=stalls), ttft_ledger=None), make_report())
+    for stall in stalls:
+        assert sum(f"stall prefill_of_other ({stall.request_id}) 500.0 ms" in line for line in lines) == 1
+
+
+def test_ttft_is_told_of_the_first_token_not_of_the_first_text() -> None:
+    timing = Timing(ttft_s=0.25, tpot_s=None, e2e_s=3.0, first_text_s=0.75)
+    lines = phase_report_lines(make_result(timing=timing), make_report())
+    assert line_of("TTFT", lines).startswith("TTFT     250.0 ms = ")
+    assert line_of("E2E", lines).startswith("E2E      3.00 s = ")
+
+
+@pytest.mark.parametrize("tokens_per_s", [None, 4.0])
+@pytest.mark.parametrize("bound_by", [None, *Bound])
+@pytest.mark.parametrize("utilisation", [None, 0.0, 1.5])
+@pytest.mark.parametrize("tpot_s", [None, 0.25])
+def test_every_value_that_is_missing_is_a_dash_in_its_own_column(
+    tokens_per_s: float | None, bound_by: Bound | None, utilisation: float | None, tpot_s: float | None
+) -> None:
+    use = PhaseUse(2, 0.5, tokens_per_s, bound_by, utilisation, tpot_s)
+    cells = [
+        "4.0" if tokens_per_s is not None else "-",
+        "250.0 ms" if tpot_s is not None else "-",
+        bound_by.value if bound_by is not None else "-",
+        {None: "-", 0.0: "0 %", 1.5: "150 %"}[utilisation],
+    ]
+    head, prefill, decode = phase_report_lines(make_result(), PhaseReport(EMPTY_USE, use))[:3]
+    ends = [head.index(name) + len(name) for name in ("tok/s", "TPOT")]
+    start = head.index("bound by")
+    assert [decode[: ends[0]].split()[-1], decode[ends[0] : ends[1]].strip()] == cells[:2]
+    assert [decode[start : start + 10].strip(), decode[start + 10 :].strip()] == cells[2:]
+    assert prefill.split()[-4:] == ["-"] * 4
+
+
+@pytest.mark.parametrize("reason", list(FinishReason))
+def test_every_end_is_told_by_its_name(reason: FinishReason) -> None:
+    lines = phase_report_lines(make_result(finish_reason=reason), make_report())
+    assert lines[-1] == f"end      {reason.value}; 20 prompt tokens (16 cached), 3 answer tokens"

@@ -20,6 +20,11 @@ from twostroke.view import quantity
         (1.254, "1.25 s"),
         (125.0, "125.00 s"),
         (-0.0004, "-0.40 ms"),
+        (0.99995, "1.00 s"),
+        (0.99994, "999.9 ms"),
+        (0.009994, "9.99 ms"),
+        (-0.0341, "-34.1 ms"),
+        (-2.0, "-2.00 s"),
     ],
 )
 def test_durations_are_ms_below_a_second(seconds: float | None, text: str) -> None:
@@ -27,7 +32,7 @@ def test_durations_are_ms_below_a_second(seconds: float | None, text: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("per_s", "text"), [(None, "-"), (4.0, "4.0"), (999.96, "1000"), (999.94, "999.9"), (5120.4, "5120")]
+    ("per_s", "text"), [(None, "-"), (4.0, "4.0"), (999.96, "1000"), (999.94, "999.9"), (0.0, "0.0"), (5120.4, "5120")]
 )
 def test_rates_lose_the_decimal_at_a_thousand(per_s: float | None, text: str) -> None:
     assert quantity.rate(per_s) == text
@@ -46,6 +51,10 @@ def test_shares_are_percent(ratio: float | None, text: str) -> None:
         (1000, "1 kB"),
         (2_500_000, "2.5 MB"),
         (999_600, "1 MB"),
+        (999_499, "999 kB"),
+        (999_499_999, "999 MB"),
+        (999_500_000, "1 GB"),
+        (999_500_000_000, "1 TB"),
         (4_660_000_000, "4.66 GB"),
         (10**13, "10 TB"),
     ],

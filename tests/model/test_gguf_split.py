@@ -1,12 +1,13 @@
 """A model in several GGUF parts: the good set, and one message for each way to get it wrong."""
 
+import os
 import random
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.cases.make_malformed import T_I32, T_U16, KeyValue, Tensor, build_gguf, key_values, tensors
+from tests.cases.make_malformed import T_I32, T_U16, T_U32, KeyValue, Tensor, build_gguf, key_values, tensors
 from twostroke.errors import ModelFileError
 from twostroke.model.open import open_model
 
@@ -123,6 +124,59 @@ def test_split_count_of_one_is_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "one.gguf"
     path.write_bytes(build_gguf([*key_values(), *split_keys(1, count=1)])[0])
     assert len(open_model(path).tensors) == len(tensors())
+
+
+@pytest.mark.parametrize(("count", "number"), [(0, 1), (1, 4)])
+def test_a_count_of_one_or_none_makes_the_parts_number_idle(tmp_path: Path, count: int, number: int) -> None:
+    path = tmp_path / "one.gguf"
+    path.write_bytes(build_gguf([*key_values(), *split_keys(number, count=count)])[0])
+    assert len(open_model(path).tensors) == len(tensors())
+
+
+def test_more_parts_than_a_name_can_count_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tiny-00001-of-00002.gguf"
+    path.write_bytes(build_gguf([*key_values(), ("split.count", T_U32, 100_000)])[0])
+    assert refusal(path) == f"{path}: key 'split.count' is 100000; the limit is 99999 parts"
+    path.write_bytes(build_gguf([*key_values(), ("split.count", T_U32, 99_999)])[0])
+    assert "it is part 1 of 99999, but its name does not end in -00001-of-99999.gguf" in refusal(path)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 32])
+def test_joined_parts_are_known_whatever_lies_between_them(tmp_path: Path, padding: int) -> None:
+    first, second, _ = write_parts(tmp_path)
+    joined = tmp_path / "joined.gguf"
+    joined.write_bytes(first.read_bytes() + bytes(padding) + second.read_bytes())
+    assert "3 parts of a split model were joined into one file" in refusal(joined)
+
+
+def test_a_first_part_with_its_right_name_may_have_bytes_after_its_data(tmp_path: Path) -> None:
+    first, second, _ = write_parts(tmp_path)
+    first.write_bytes(first.read_bytes() + second.read_bytes())
+    assert len(open_model(first).tensors) == len(tensors())
+
+
+def test_a_later_part_under_a_strange_name_says_how_the_first_should_be_called(tmp_path: Path) -> None:
+    second = write_parts(tmp_path)[1].rename(tmp_path / "second.gguf")
+    assert "it is part 2 of 3 of a split model; open part 1, second-00001-of-00003.gguf" in refusal(second)
+
+
+def test_parts_of_two_splits_of_one_model_do_not_mix(tmp_path: Path) -> None:
+    first, second, _ = write_parts(tmp_path)
+    second.write_bytes(build_gguf(split_keys(2, count=2), tensors()[5:9])[0])
+    assert refusal(first) == (
+        f"{second}: it belongs to another model than {first.name}: key 'split.count' is 2 here, 3 there"
+    )
+
+
+def test_a_set_is_as_large_as_its_files_and_as_new_as_its_newest(tmp_path: Path) -> None:
+    paths = write_parts(tmp_path)
+    for path, modified_ns in zip(paths, (5_000_000_000, 9_000_000_000, 7_000_000_000), strict=True):
+        os.utime(path, ns=(modified_ns, modified_ns))
+    source = open_model(paths[0])
+    assert source.file_bytes == sum(path.stat().st_size for path in paths)
+    assert source.modified_ns == 9_000_000_000
+    assert source.path == paths[0]
+    assert (source.format, source.header_digest.count("+")) == ("gguf", 2)
 
 
 def test_damaged_later_part_is_named(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
+import asyncio
 import contextlib
 import json
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from starlette.requests import Request
 
 from twostroke.serve.api_error import ApiError
-from twostroke.serve.body import kind_of, parse_object
+from twostroke.serve.body import cut, kind_of, parse_object, read_body
+from twostroke.serve.limits import LimitsConfig
 
 
 def refusal(body: bytes) -> ApiError:
@@ -97,3 +100,132 @@ def test_a_long_key_over_many_values_costs_no_more_than_its_bytes() -> None:
     """Spelling out the place of every value would copy 400 gigabytes; the time limit of a test is the judge."""
     body = ('{"' + "k" * 1_000_000 + '": [' + '"",' * 400_000 + f"{2**64}]}}").encode()
     assert "has an integer beyond 64 bits" in str(refusal(body))
+
+
+# What comes off the wire
+
+
+def read(
+    *chunks: bytes, headers: dict[str, str] | None = None, limits: LimitsConfig | None = None, ends: bool = True
+) -> bytes:
+    """The body of a request made of these chunks; one that does not end leaves the reader waiting."""
+    given = {"content-type": "application/json"} | (headers or {})
+    pending = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    if ends:
+        pending.append({"type": "http.request", "body": b"", "more_body": False})
+
+    async def receive() -> dict[str, Any]:
+        if not pending:
+            await asyncio.Event().wait()
+        return pending.pop(0)
+
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value]
+    request = Request({"type": "http", "method": "POST", "headers": raw}, receive)
+    return asyncio.run(read_body(request, limits or LimitsConfig()))
+
+
+def unread(
+    *chunks: bytes, headers: dict[str, str] | None = None, limits: LimitsConfig | None = None, ends: bool = True
+) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        read(*chunks, headers=headers, limits=limits, ends=ends)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-type": "application/json"},
+        {"content-type": " APPLICATION/JSON ;charset=utf-8"},
+        {"content-encoding": "identity"},
+        {"content-encoding": " Identity "},
+        {"content-length": "3"},
+        {"content-length": "-1"},  # what no client means is left to the bytes that come
+        {"content-length": "\xb2" * 30},
+        {"content-length": "many"},
+    ],
+)
+def test_a_body_comes_whole_whatever_its_chunks(headers: dict[str, str]) -> None:
+    assert read(b"a", b"", b"bc", headers=headers) == b"abc"
+    assert read(headers=headers) == b""
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"content-type": ""}, "Content-Type is 'missing': send application/json"),
+        ({"content-type": "; charset=utf-8"}, "Content-Type is 'missing': send application/json"),
+        ({"content-type": "Application/JSONL"}, "Content-Type is 'application/jsonl': send application/json"),
+        ({"content-encoding": "BR"}, "Content-Encoding is 'br': send the body as it is"),
+        ({"content-encoding": "identity, gzip"}, "Content-Encoding is 'identity, gzip': send the body as it is"),
+    ],
+)
+def test_another_kind_of_body_is_named_in_small_letters(headers: dict[str, str], said: str) -> None:
+    error = unread(b"{}", headers=headers)
+    assert (error.status, str(error)) == (415, said)
+
+
+def test_the_limit_is_the_last_size_that_is_read() -> None:
+    limits = LimitsConfig(max_body_bytes=4)
+    assert read(b"abcd", headers={"content-length": "4"}, limits=limits) == b"abcd"
+    assert read(b"ab", b"cd", limits=limits) == b"abcd"
+
+
+def test_an_announced_body_beyond_the_limit_is_refused_unread_with_its_own_size() -> None:
+    error = unread(headers={"content-length": "7000"}, limits=LimitsConfig(max_body_bytes=4), ends=False)
+    assert (error.status, str(error)) == (
+        413,
+        "the body has 7000 bytes or more: the limit is 4, shorten the prompt",
+    )
+
+
+def test_reading_stops_at_the_chunk_that_is_too_much() -> None:
+    error = unread(b"abc", b"de", limits=LimitsConfig(max_body_bytes=4), ends=False)
+    assert (error.status, str(error)) == (413, "the body has 5 bytes or more: the limit is 4, shorten the prompt")
+
+
+@pytest.mark.parametrize("chunks", [(), (b"{",)])
+def test_a_body_that_does_not_end_is_given_up_with_the_seconds(chunks: tuple[bytes, ...]) -> None:
+    error = unread(*chunks, limits=LimitsConfig(body_timeout_s=0.01), ends=False)
+    assert (error.status, str(error)) == (408, "the body was not complete after 0.01 s: send it faster")
+    error = unread(*chunks, limits=LimitsConfig(body_timeout_s=0.0), ends=False)
+    assert str(error) == "the body was not complete after 0 s: send it faster"
+
+
+# Edges of values
+
+
+@pytest.mark.parametrize("value", [-(2**63), 2**64 - 1, 0, -1])
+def test_integers_of_64_bits_come_through(value: int) -> None:
+    assert parse_object(json.dumps({"a": value}).encode()) == {"a": value}
+
+
+@pytest.mark.parametrize("value", [-(2**63) - 1, 2**64])
+def test_the_first_integers_beyond_are_refused_at_their_place(value: int) -> None:
+    for body, place in (({"a": value}, "a"), ({"a": [0, {"b": value}]}, "a[1].b"), ({"": [[value]]}, "[0][0]")):
+        error = refusal(json.dumps(body).encode())
+        assert str(error) == f"{place} has an integer beyond 64 bits: no field takes one"
+        assert error.param == place
+
+
+@pytest.mark.parametrize(
+    ("body", "said", "param"),
+    [
+        (b'{"\\ud800": 1}', "a key of the body has a lone surrogate at character 0", "a key of the body"),
+        (b'{"a": {"x\\ud800": 1}}', "a has a lone surrogate at character 1", "a"),
+        (b'{"a": ["b", "cd\\udfff"]}', "a[1] has a lone surrogate at character 2", "a[1]"),
+        (b'{"a": {"b": 1, "b": 2}}', "the key 'b' is there twice: keep one", "b"),
+        (b'{"\\u00e9": 1, "\\u00e9": 2}', r"the key '\xe9' is there twice: keep one", r"\xe9"),
+        (b'{"a": Infinity}', "the body holds Infinity: JSON has no such number", None),
+    ],
+)
+def test_what_cannot_be_meant_is_told_with_its_place(body: bytes, said: str, param: str | None) -> None:
+    error = refusal(body)
+    assert str(error).startswith(said)
+    assert error.param == param
+
+
+@pytest.mark.parametrize(("length", "shown"), [(59, "x" * 59), (60, "x" * 60), (61, "x" * 57 + "...")])
+def test_a_text_is_cut_beyond_sixty_characters(length: int, shown: str) -> None:
+    assert cut("x" * length) == shown
+    assert refusal(f'{{"{"x" * length}": {2**64}}}'.encode()).param == shown

@@ -6,8 +6,8 @@ from tests.builders_sources import make_source
 from twostroke.model.families import build_program
 from twostroke.program.fuse import Groups, fuse, unfused
 from twostroke.program.memory import ALIAS_FLOATS, IN_LOGITS, LINE_FLOATS, LOCAL, MemoryPlan, plan_memory
-from twostroke.program.op import Op
-from twostroke.program.program import Program
+from twostroke.program.op import NoAttrs, Op
+from twostroke.program.program import Axis, Instr, Program, Value
 
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma3")
 
@@ -91,3 +91,101 @@ def test_fusing_saves_memory() -> None:
     fused, plain = (plan_memory(program, groups) for groups in (fuse(program), unfused(program)))
     assert fused.floats_per_token <= plain.floats_per_token
     assert sum(offset >= 0 for offset in fused.offsets) < sum(offset >= 0 for offset in plain.offsets)
+
+
+def make_chain(*widths: int, reads: tuple[tuple[int, ...], ...], ops: tuple[Op, ...] = ()) -> Program:
+    """Instr i writes value i of width widths[i] and reads the values reads[i]; only what a plan looks at."""
+    ops = ops or (Op.ADD,) * len(widths)
+    return Program(
+        architecture="toy",
+        values=tuple(Value(index, f"v{index}", width, Axis.TOKENS) for index, width in enumerate(widths)),
+        instrs=tuple(
+            Instr(op, inputs, (index,), (), NoAttrs(), f"i{index}")
+            for index, (op, inputs) in enumerate(zip(ops, reads, strict=True))
+        ),
+        weights={},
+        rope_tables=(),
+        kv_groups=(),
+        width=widths[0],
+        vocab_size=widths[-1],
+        context_length=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "stride"),
+    [
+        (1, 16),
+        (16, 16),
+        (17, 32),
+        (96, 96),
+        (112, 112),
+        (113, 144),  # 128 is where rows crowd
+        (128, 144),
+        (129, 144),
+        (144, 144),
+        (241, 272),
+        (256, 272),
+        (576, 576),
+        (1536, 1552),
+    ],
+)
+def test_a_row_is_whole_lines_and_one_more_where_rows_would_crowd(width: int, stride: int) -> None:
+    program = make_chain(width, 16, reads=((), (0,)))
+    plan = plan_memory(program, unfused(program))
+    assert plan.strides == (stride, 16)
+    assert plan.floats_per_token == stride
+
+
+def test_a_chain_needs_the_room_of_two_neighbours() -> None:
+    program = make_chain(16, 16, 16, 16, 16, reads=((), (0,), (1,), (2,), (3,)))
+    plan = plan_memory(program, unfused(program))
+    assert plan.offsets == (0, 16, 0, 16, LOCAL)  # nobody reads the last
+    assert plan.floats_per_token == 32
+
+
+def test_the_widest_value_is_placed_first() -> None:
+    program = make_chain(16, 64, 16, reads=((), (0,), (0, 1)))
+    plan = plan_memory(program, unfused(program))
+    assert plan.offsets == (64, 0, LOCAL)
+    assert plan.floats_per_token == 80
+
+
+def test_a_value_read_late_keeps_its_place_until_then() -> None:
+    program = make_chain(16, 16, 16, 16, reads=((), (0,), (1,), (0, 2)))
+    plan = plan_memory(program, unfused(program))
+    assert plan.offsets == (0, 16, 32, LOCAL)
+    assert plan.floats_per_token == 48
+
+
+def test_a_gap_of_the_right_size_is_filled_and_one_too_small_is_not() -> None:
+    # v0 ends when v2 begins; v1 lives beside both
+    reads: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (1, 2))
+    fits = make_chain(32, 32, 32, 16, reads=reads)
+    plan = plan_memory(fits, unfused(fits))
+    assert (plan.offsets, plan.floats_per_token) == ((0, 32, 0, LOCAL), 64)
+    too_small = make_chain(16, 32, 32, 16, reads=reads)
+    plan = plan_memory(too_small, unfused(too_small))
+    assert (plan.offsets, plan.floats_per_token) == ((32, 0, 32, LOCAL), 64)
+
+
+def test_one_group_for_everything_needs_no_memory() -> None:
+    program = make_chain(16, 16, 16, reads=((), (0,), (1,)))
+    plan = plan_memory(program, ((0, 3),))
+    assert plan.offsets == (LOCAL, LOCAL, LOCAL)
+    assert plan.floats_per_token == 0
+
+
+def test_a_value_is_alive_through_the_whole_of_its_groups() -> None:
+    program = make_chain(16, 16, 16, 16, reads=((), (0,), (1,), (2,)))
+    plan = plan_memory(program, ((0, 2), (2, 4)))
+    assert plan.offsets == (LOCAL, 0, LOCAL, LOCAL)
+    assert plan.floats_per_token == 16
+
+
+def test_logits_take_no_part_in_the_arena_however_late_they_are_read() -> None:
+    ops = (Op.EMBED, Op.LOGITS, Op.SCALE, Op.SOFTCAP)
+    program = make_chain(16, 40, 40, 40, reads=((), (0,), (1,), (2,)), ops=ops)
+    plan = plan_memory(program, unfused(program))
+    assert plan.offsets == (0, IN_LOGITS, IN_LOGITS, IN_LOGITS)
+    assert plan.floats_per_token == 16

@@ -105,9 +105,34 @@ def long_bias(program: Program) -> Program:
     return replace(program, weights=weights)
 
 
+def mix_axes(program: Program) -> Program:
+    """The last residual is added again to what was selected."""
+    index = index_of(program, Op.SELECT)
+    before, selected = program.instrs[index].inputs[0], program.instrs[index].outputs[0]
+    extra = Instr(Op.ADD, (before, selected), (len(program.values),), (), NoAttrs(), "again")
+    values = (*program.values, replace(program.values[before], id=len(program.values)))
+    instrs = (*program.instrs[: index + 1], extra, *program.instrs[index + 1 :])
+    return replace(program, values=values, instrs=instrs)
+
+
+def promise_a_third_layer(program: Program) -> Program:
+    return replace(program, kv_groups=(replace(program.kv_groups[0], layers=(0, 1, 2)),))
+
+
 @pytest.mark.parametrize(
     ("breaks", "message"),
     [
+        (mix_axes, "again mixes axes"),
+        (promise_a_third_layer, "3 layers in KV groups, 2 written"),
+        (lambda p: with_attrs(p, Op.ROPE, table=1), "rope table 1 of 1"),
+        (lambda p: with_attrs(p, Op.ROPE, table=-1), "rope table -1 of 1"),
+        (lambda p: with_attrs(p, Op.ROPE, rotary_dim=6), "4 angles, 6"),
+        (lambda p: with_attrs(p, Op.ROPE, rotary_dim=0), "rotary_dim 0, head_dim 8"),
+        (lambda p: with_attrs(p, Op.ATTEND, group=-1), "KV group -1 of 1"),
+        (lambda p: with_attrs(p, Op.KV_WRITE, layer=-1), "layer -1 of"),
+        (lambda p: with_attrs(p, Op.KV_WRITE, num_kv_heads=1), r"k, v are \(16, 16\), 1 heads x 8"),
+        (lambda p: with_instr(p, index_of(p, Op.ADD), inputs=(0,)), "1 inputs, wants 2"),
+        (lambda p: with_value(p, len(p.values) - 1, axis=Axis.TOKENS), "should be on the selected axis"),
         (swap_first_two, "reads value 0 before it is written"),
         (write_twice, "writes value 0 a second time"),
         (forget_a_value, r"\d+ values, \d+ written"),

@@ -1,0 +1,298 @@
+"""Every end of an answer and every count of it in OpenAI's words, whole and in chunks; errors in OpenAI's form."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.serve.serve_builders import (
+    MODEL,
+    ScriptedModel,
+    client_of,
+    error_of,
+    events_of,
+    make_chat,
+    make_completion,
+    make_finish,
+)
+from twostroke.core.event import FinishEvent, Usage
+from twostroke.core.sequence import FinishReason
+from twostroke.errors import (
+    CapacityError,
+    ChatTemplateError,
+    ConfigError,
+    DownloadError,
+    KernelError,
+    ModelFileError,
+    ModelNotFoundError,
+    ParamsError,
+    PromptError,
+    QueueFullError,
+    RequestError,
+    TermsError,
+    TwostrokeError,
+    UnsupportedModelError,
+)
+from twostroke.params import SamplingParams
+from twostroke.serve.api_error import ApiError, as_api_error
+from twostroke.serve.openai import Wish
+from twostroke.serve.replies import Reply, reason_of, usage_of
+from twostroke.serve.sse import encode_event
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+LINE_ENDS = ["\n", "\r", "\r\n\r\n", "\u2028", "\u2029", "\x85", "\v\f"]
+ODD_TEXTS = [
+    *LINE_ENDS,
+    "\0",
+    "\x1b[2J",
+    "data: [DONE]",
+    ": x",
+    "\ufeff",
+    '"\\',
+    "漢",
+    "\N{PINCHED FINGERS}",
+    "e\u0301",
+    " ",
+]
+ROUTES = [(CHAT, make_chat()), (COMPLETIONS, make_completion())]
+
+
+def make_wish(*, is_chat: bool = True, includes_usage: bool = False) -> Wish:
+    return Wish(
+        model="alias",
+        prompts=("a", "b"),
+        params=SamplingParams(),
+        is_chat=is_chat,
+        is_stream=True,
+        includes_usage=includes_usage,
+    )
+
+
+def finish(reason: FinishReason, *, error: str | None = None, counts: tuple[int, int, int] = (1, 0, 1)) -> FinishEvent:
+    return make_finish("r1", reason=reason, usage=Usage(*counts), error=error)
+
+
+# Ends
+
+
+def test_an_answer_ends_in_one_of_two_ways() -> None:
+    assert reason_of(finish(FinishReason.STOP)) == "stop"
+    assert reason_of(finish(FinishReason.LENGTH)) == "length"
+
+
+@pytest.mark.parametrize(
+    ("reason", "error", "status", "said"),
+    [
+        (FinishReason.ERROR, "a logit is nan", 500, "a logit is nan"),
+        (FinishReason.ERROR, None, 500, "the request failed"),
+        (FinishReason.ERROR, "", 500, "the request failed"),
+        (
+            FinishReason.CANCELLED,
+            None,
+            503,
+            "the request was cancelled before its end: the server is closing, ask again",
+        ),
+    ],
+)
+def test_every_other_end_is_an_error_of_the_server(
+    reason: FinishReason, error: str | None, status: int, said: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        reason_of(finish(reason, error=error))
+    assert caught.value.status == status
+    assert caught.value.body == {"error": {"message": said, "type": "server_error", "param": None, "code": None}}
+
+
+@pytest.mark.parametrize(("path", "fields"), ROUTES)
+@pytest.mark.parametrize("reason", list(FinishReason))
+def test_both_routes_tell_the_same_end_whole_and_streamed(
+    path: str, fields: dict[str, Any], reason: FinishReason
+) -> None:
+    with client_of(ScriptedModel(reason=reason, error="it broke")) as client:
+        whole = client.post(path, json=fields)
+        *chunks, done = events_of(client.post(path, json={**fields, "stream": True}).text)
+    last = json.loads(chunks[-1])
+    assert done == "[DONE]"
+    if reason in (FinishReason.STOP, FinishReason.LENGTH):
+        assert whole.json()["choices"][0]["finish_reason"] == last["choices"][0]["finish_reason"] == reason.value
+    else:
+        assert whole.status_code == (500 if reason is FinishReason.ERROR else 503)
+        assert error_of(whole) == last["error"]
+
+
+def test_usage_never_follows_a_failure() -> None:
+    fields = make_chat(stream=True, stream_options={"include_usage": True})
+    with client_of(ScriptedModel(reason=FinishReason.ERROR, error="it broke")) as client:
+        *_, last, done = events_of(client.post(CHAT, json=fields).text)
+    assert json.loads(last)["error"]["message"] == "it broke"
+    assert done == "[DONE]"
+
+
+# Counts
+
+
+def test_counts_are_sums_over_the_choices() -> None:
+    finishes = {1: finish(FinishReason.STOP, counts=(10, 4, 3)), 0: finish(FinishReason.LENGTH, counts=(7, 1, 2))}
+    assert usage_of(finishes) == {
+        "prompt_tokens": 17,
+        "completion_tokens": 5,
+        "total_tokens": 22,
+        "prompt_tokens_details": {"cached_tokens": 5},
+    }
+
+
+# Frames
+
+
+@pytest.mark.parametrize(
+    ("is_chat", "prefix", "kind"), [(True, "chatcmpl-", "chat.completion.chunk"), (False, "cmpl-", "text_completion")]
+)
+@pytest.mark.parametrize("includes_usage", [False, True])
+def test_every_chunk_of_a_reply_has_the_same_frame(is_chat: bool, prefix: str, kind: str, includes_usage: bool) -> None:
+    reply = Reply(make_wish(is_chat=is_chat, includes_usage=includes_usage))
+    chunks = [reply.text_chunk(1, "x"), reply.last_chunk(1, "stop")]
+    usage = {"usage"} if includes_usage else set()
+    for chunk in chunks:
+        assert set(chunk) == {"id", "created", "model", "object", "choices"} | usage
+        assert (chunk["object"], chunk["model"]) == (kind, "alias")
+        assert chunk["id"].startswith(prefix)
+        assert set(chunk["choices"][0]) == {"index", "delta" if is_chat else "text", "logprobs", "finish_reason"}
+        assert chunk["choices"][0]["index"] == 1
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, "stop"]
+    assert chunks[0]["id"] == chunks[1]["id"] != Reply(make_wish(is_chat=is_chat)).text_chunk(0, "")["id"]
+
+
+def test_only_a_chat_says_who_speaks() -> None:
+    first = Reply(make_wish()).first_chunk()
+    assert first is not None
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert Reply(make_wish(is_chat=False)).first_chunk() is None
+
+
+def test_each_choice_of_a_whole_reply_has_its_own_end() -> None:
+    finishes = {0: finish(FinishReason.LENGTH), 1: finish(FinishReason.STOP)}
+    whole = Reply(make_wish(is_chat=False)).whole(["a", "b"], finishes)
+    assert whole["choices"] == [
+        {"index": 0, "text": "a", "logprobs": None, "finish_reason": "length"},
+        {"index": 1, "text": "b", "logprobs": None, "finish_reason": "stop"},
+    ]
+    assert (whole["object"], whole["usage"]["total_tokens"]) == ("text_completion", 4)
+
+
+def test_an_alias_is_answered_by_the_name_that_was_asked() -> None:
+    with client_of(aliases=["gpt"]) as client:
+        whole = client.post(CHAT, json=make_chat(model="gpt")).json()
+        *chunks, _ = events_of(client.post(CHAT, json=make_chat(model="gpt", stream=True)).text)
+    assert whole["model"] == "gpt"
+    assert {json.loads(chunk)["model"] for chunk in chunks} == {"gpt"}
+
+
+# Bytes of a stream
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+def test_text_of_any_kind_stays_inside_its_event(text: str) -> None:
+    with client_of(ScriptedModel([text, "x", text])) as client:
+        response = client.post(COMPLETIONS, json=make_completion(stream=True))
+    blocks = response.content.split(b"\n\n")
+    assert len(blocks) == 3 + 1 + 1 + 1  # tokens, the end, [DONE], nothing
+    assert all(block.startswith(b"data: ") and not set(block) & set(b"\r\n") for block in blocks[:-1])
+    texts = [json.loads(block[6:])["choices"][0]["text"] for block in blocks[:-2]]
+    assert texts == [text, "x", text, ""]
+
+
+def test_an_event_is_compact_utf8() -> None:
+    assert encode_event({"a": ["漢", 1], "b": None}) == 'data: {"a":["漢",1],"b":null}\n\n'.encode()
+
+
+def test_no_proxy_may_keep_a_stream() -> None:
+    with client_of() as client:
+        assert client.post(CHAT, json=make_chat(stream=True)).headers["cache-control"] == "no-cache"
+
+
+def test_a_bug_in_mid_stream_is_told_without_its_words_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: Reply, index: int, text: str) -> dict[str, Any]:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(Reply, "text_chunk", fail)
+    with client_of() as client:
+        response = client.post(CHAT, json=make_chat(stream=True))
+    _, error, done = events_of(response.text)
+    assert json.loads(error) == {
+        "error": {"message": "internal error", "type": "server_error", "param": None, "code": None}
+    }
+    assert done == "[DONE]"
+    assert "a secret" in caplog.text
+
+
+# Errors
+
+
+@pytest.mark.parametrize("prompt_field", ["messages", "prompt"])
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ParamsError("x", field="seed"), (400, "seed", None)),
+        (PromptError("x"), (400, "its prompt", None)),
+        (PromptError("x", field="messages"), (400, "messages", None)),
+        (ChatTemplateError("x"), (400, "its prompt", "chat_template")),
+        (CapacityError("x"), (400, "its prompt", "context_length_exceeded")),
+        (QueueFullError("x"), (503, None, "queue_full")),
+        (RequestError("x"), (500, None, None)),
+    ],
+)
+def test_each_error_of_the_model_has_status_field_and_code(
+    error: Exception, expected: tuple[int, str | None, str | None], prompt_field: str
+) -> None:
+    status, param, code = expected
+    found = as_api_error(error, prompt_field=prompt_field, message="for strangers")
+    assert found is not None
+    assert (found.status, found.param, found.code) == (status, prompt_field if param == "its prompt" else param, code)
+    assert str(found) == "for strangers"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TwostrokeError("x"),
+        ConfigError("x"),
+        DownloadError("x"),
+        TermsError("x"),
+        KernelError("x"),
+        ModelFileError("a.gguf", "x"),
+        ModelNotFoundError("x"),
+        UnsupportedModelError("x"),
+        ValueError("x"),
+    ],
+)
+def test_what_no_client_can_mend_is_our_own_fault(error: Exception) -> None:
+    assert as_api_error(error, prompt_field="prompt", message="x") is None
+
+
+@pytest.mark.parametrize(
+    ("status", "is_ours"), [(400, False), (401, False), (404, False), (499, False), (500, True), (503, True)]
+)
+def test_the_status_decides_whose_fault_it_is(status: int, is_ours: bool) -> None:
+    kind = "server_error" if is_ours else "invalid_request_error"
+    assert ApiError("x", status=status, param="p", code="c").body == {
+        "error": {"message": "x", "type": kind, "param": "p", "code": "c"}
+    }
+    assert ApiError("x").status == 400
+
+
+def test_the_key_guards_each_route_alone() -> None:
+    with client_of(api_key="k") as client:
+        asked = [client.get("/v1/models"), *(client.post(path, json=fields) for path, fields in ROUTES)]
+    assert [response.status_code for response in asked] == [401] * 3
+    assert [error_of(response)["type"] for response in asked] == ["invalid_request_error"] * 3
+    assert not any(MODEL in response.text for response in asked)
+
+
+def test_models_tell_owner_and_one_time_of_start() -> None:
+    with client_of(aliases=["gpt"]) as client:
+        first, second = (client.get("/v1/models").json()["data"] for _ in range(2))
+    assert first == second
+    assert {entry["owned_by"] for entry in first} == {"twostroke"}
+    assert len({entry["created"] for entry in first}) == 1

@@ -169,3 +169,71 @@ def test_types_are_shown_as_stored(tensor_type: str) -> None:
     assert weights["blk.*.attn_q+attn_k+attn_v"] == " ".join([tensor_type] * 3)
     assert weights["blk.*.attn_norm"] == "F32"
     assert weights["blk.*.attend"] == ""
+
+
+def test_every_fact_of_a_line_and_a_group_has_its_key() -> None:
+    data = listing_dict(make_listing("qwen2", tensor_type="Q8_0", kv_precision="bf16"))
+    assert {key: data[key] for key in ("width", "vocab_size", "context_length", "kv_precision")} == {
+        "width": 32,
+        "vocab_size": 40,
+        "context_length": 64,
+        "kv_precision": "bf16",
+    }
+    assert data["kv_groups"] == [{"layers": [0, 1], "num_kv_heads": 2, "head_dim": 8, "window": None}]
+    (write,) = [op for op in data["ops"] if op["op"] == "kv_write"]
+    assert {key: write[key] for key in ("name", "times", "shape", "weights")} == {
+        "name": "blk.*.kv_write",
+        "times": 2,
+        "shape": "16 16 -> cache",
+        "weights": "",
+    }
+    per_token = 2 * 2 * 16 * 2  # layers x (K, V) x elements x bytes
+    assert write["decode"] == {
+        "flops": 0,
+        "flops_by_unit": {"int8": 0, "bf16": 0, "fp32": 0},
+        "weight_bytes": 0,
+        "kv_bytes": 0,
+        "kv_written_bytes": per_token,
+    }
+    assert write["prefill"]["kv_written_bytes"] == 16 * per_token
+    phases = data["phases"]
+    assert phases["decode"]["kv_bytes"] == 21 * per_token
+    assert phases["prefill"]["kv_bytes"] == 16 * per_token
+    assert phases["prefill"]["weight_bytes"] - phases["decode"]["weight_bytes"] == 15 * 34  # embedding rows of Q8_0
+
+
+def test_texts_stand_left_and_numbers_right() -> None:
+    text = listing_text(make_listing())
+    start = text.index("") + 1
+    head, *rows = text[start : text.index("", start)]
+    shape, weights = head.index("shape"), head.index("weights")
+    assert all(row[shape] != " " and row[shape - 1] == " " for row in rows)
+    assert all(row[weights - 1] == " " for row in rows)
+    assert len({len(row) for row in (head, *rows)}) == 1, "the last column ends on one line"
+
+
+def test_totals_of_a_phase_are_spelled_in_full() -> None:
+    text = listing_text(make_listing())
+    decode = make_listing().decode
+    assert line_of(text, "decode") == (
+        f"decode of 1 token at depth 20: {count_text(decode.total_flops)} FLOPs "
+        f"({count_text(decode.total_flops)} fp32), {count_text(decode.weight_bytes)}B of weights, "
+        "2.69kB of KV read, 128B written"
+    )
+
+
+def test_a_windowed_group_and_single_things_are_spelled_so() -> None:
+    text = listing_text(make_listing("gemma3", kv_precision="f32"))
+    assert line_of(text, "KV group 0") == "KV group 0: 1 layer, 2 heads of 8, a window of 4, 128B per token as f32"
+    assert line_of(text, "KV group 1") == "KV group 1: 1 layer, 2 heads of 8, all positions, 128B per token as f32"
+
+
+def test_the_head_counts_parameters_and_their_bytes() -> None:
+    listing = make_listing(tensor_type="F16")
+    matrices = 2 * 40 * 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 64 * 32)
+    norms = 5 * 32
+    assert num_parameters(listing.program) == matrices + norms
+    assert weight_bytes(listing.program) == 2 * matrices + 4 * norms
+    assert listing_text(listing)[1] == (
+        f"{count_text(matrices + norms)} parameters in {count_text(2 * matrices + 4 * norms)}B"
+    )

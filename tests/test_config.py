@@ -90,6 +90,32 @@ def test_a_misspelt_variable_names_the_close_one() -> None:
         resolve({"TWOSTROKE_THREAD": "2"})
 
 
+def test_of_several_unknown_variables_the_first_by_name_is_told() -> None:
+    with pytest.raises(ConfigError, match="unknown environment variable TWOSTROKE_A:"):
+        resolve({"TWOSTROKE_B": "1", "TWOSTROKE_A": "1"})
+
+
+@pytest.mark.parametrize(("name", "value"), [("TWOSTROKE_", ""), ("TWOSTROKE_home", "/x"), ("TWOSTROKE_MODEL", "x")])
+def test_every_variable_that_bears_our_name_must_be_known(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown environment variable {name}:"):
+        resolve({name: value})
+
+
+@pytest.mark.parametrize(("value", "threads"), [("1", 1), ("007", 7), ("1024", 1024), ("000000008", 8)])
+def test_the_first_and_last_number_of_threads_are_taken(value: str, threads: int) -> None:
+    assert resolve({"TWOSTROKE_THREADS": value}).threads == threads
+
+
+def test_a_folder_is_any_path_that_is_no_file(tmp_path: Path) -> None:
+    device = Path("/dev/null")
+    with pytest.raises(ConfigError, match="OLLAMA_MODELS is '/dev/null': that is a file, name a folder"):
+        resolve({"OLLAMA_MODELS": str(device)})
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    config = resolve({"TWOSTROKE_HOME": str(link), "OLLAMA_MODELS": "store"})
+    assert (config.home, config.ollama_models) == (link, Path.cwd() / "store")
+
+
 def test_an_unknown_variable_far_from_all_lists_the_known() -> None:
     with pytest.raises(ConfigError, match="known are TWOSTROKE_HOME, TWOSTROKE_ISA, TWOSTROKE_THREADS"):
         resolve({"TWOSTROKE_Q": "1"})
@@ -111,7 +137,19 @@ def test_term_dumb_is_seen(term: str, is_dumb: bool) -> None:
 
 @pytest.mark.parametrize(
     ("value", "columns"),
-    [("10", 10), ("200", 200), ("", None), ("0", None), ("-3", None), ("wide", None), ("9" * 9, None)],
+    [
+        ("10", 10),
+        ("1", 1),
+        ("10000", 10_000),
+        ("10001", None),
+        ("1.5", None),
+        ("٢", None),
+        ("", None),
+        ("0", None),
+        ("-3", None),
+        ("wide", None),
+        ("9" * 9, None),
+    ],
 )
 def test_columns_is_a_width_or_nothing(value: str, columns: int | None) -> None:
     assert resolve({"COLUMNS": value}).columns == columns

@@ -115,3 +115,62 @@ def test_a_log_of_unknown_length_stays_silent() -> None:
     with Progress("model", terminal=Terminal.of(stream, resolve({}))) as progress:
         progress(5 * MB, None)
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("total", [None, 0])
+def test_an_unknown_or_empty_length_shows_the_bytes_alone(total: int | None) -> None:
+    with terminal_of(40) as (stream, master):
+        with Progress("x", terminal=Terminal.of(stream, resolve({}))) as progress:
+            progress(1500, total)
+        assert screen_of(written(stream, master), 40) == ["1.5 kB  x"]
+    log = io.StringIO()
+    with Progress("x", terminal=Terminal.of(log, resolve({}))) as progress:
+        progress(0, total)
+    assert log.getvalue() == ""
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 7])
+@pytest.mark.parametrize("title", ["漢字", "a\u0301", "\N{PINCHED FINGERS}"])
+def test_the_narrowest_lines_fill_their_columns_and_never_the_last(columns: int, title: str) -> None:
+    with terminal_of(columns) as (stream, master):
+        progress = Progress(title, terminal=Terminal.of(stream, resolve({})))
+        progress(5, 10)
+        shown = written(stream, master).decode()
+    assert shown == "\r" + " 50 %  5 B"[: max(1, columns - 1)]
+
+
+def test_a_wide_character_is_not_cut_in_two() -> None:
+    with terminal_of(10) as (stream, master):
+        progress = Progress("漢字漢字", terminal=Terminal.of(stream, resolve({})))
+        progress(1, None)  # 1 B and two spaces leave four of nine columns
+        assert written(stream, master).decode() == "\r1 B  漢字"
+
+
+def test_a_line_that_was_left_is_left_once_and_drawn_again_when_needed() -> None:
+    with terminal_of(30) as (stream, master):
+        with Progress("x", terminal=Terminal.of(stream, resolve({}))) as progress:
+            progress.end_line()  # nothing is drawn: nothing to leave
+            progress(1, 2)
+            progress.end_line()
+            progress.end_line()
+            progress(1, 2)  # the same numbers, on a new line
+        shown = written(stream, master)
+    line = b"\r" + b" 50 %  1 B of 2 B  x".ljust(29)
+    assert shown == (line + b"\r\n") * 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "percents"),
+    [
+        ([0, 9, 10, 19, 20], [0, 10, 20]),
+        ([9, 10], [9, 10]),
+        ([11, 19, 20, 21], [11, 20]),
+        ([100, 100], [100]),
+    ],
+)
+def test_a_log_speaks_again_at_the_next_full_ten(steps: list[int], percents: list[int]) -> None:
+    stream = io.StringIO()
+    progress = Progress("x", terminal=Terminal.of(stream, resolve({})))
+    for done in steps:
+        progress(done, 100)
+    assert [int(line.split()[0]) for line in stream.getvalue().splitlines()] == percents

@@ -148,7 +148,127 @@ def test_text_config_of_an_image_model_takes_gemmas_defaults() -> None:
     assert "text_config is None" in refusal({"model_type": "gemma3"})
 
 
+BARE = {"hidden_size": 1024, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 16}
+USUAL = {"attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 10_000.0}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "wanted"),
+    [
+        ("llama", {"context_length": 2048, "attention.head_count_kv": 16, "attention.key_length": 64}),
+        ("mistral", {"context_length": 131_072, "attention.head_count_kv": 8, "attention.key_length": 64}),
+        ("qwen2", {"context_length": 32_768, "attention.head_count_kv": 16, "attention.key_length": 64}),
+        ("qwen3", {"context_length": 32_768, "attention.head_count_kv": 16, "attention.key_length": 128}),
+    ],
+)
+def test_what_a_config_leaves_out_is_what_its_model_type_means(model_type: str, wanted: dict[str, Any]) -> None:
+    bare = BARE | {"model_type": model_type, "vocab_size": 64}
+    found = keys(bare)
+    wanted = wanted | USUAL | {"rope.dimension_count": wanted["attention.key_length"]}
+    assert {key: found[key] for key in wanted} == wanted
+    assert "attention.sliding_window" not in found
+    assert not translate(bare).is_tied
+
+
+def test_what_a_gemma_config_leaves_out() -> None:
+    bare = {"model_type": "gemma3_text", "hidden_size": 640, "intermediate_size": 48, "num_hidden_layers": 2}
+    wanted = {
+        "attention.head_count": 8,
+        "attention.head_count_kv": 4,
+        "attention.key_length": 256,
+        "attention.value_length": 256,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.scale": 0.0625,
+        "attention.sliding_window": 4096,
+        "attention.sliding_window_pattern": 6,
+        "context_length": 131_072,
+        "rope.dimension_count": 256,
+        "rope.freq_base": 1_000_000.0,
+        "rope.freq_base_swa": 10_000.0,
+        "vocab_size": 262_208,
+    }
+    found = keys(bare)
+    assert {key: found[key] for key in wanted} == wanted
+    assert translate(bare).is_tied
+    assert translate(bare).vocab_size == 262_208
+
+
+def test_heads_of_one_are_the_whole_width() -> None:
+    assert keys(num_attention_heads=1, num_key_value_heads=1)["attention.key_length"] == 16
+    assert "is not a multiple of num_attention_heads -2" in refusal(num_attention_heads=-2)
+
+
+def test_gemma_names_its_activation_by_the_newer_word() -> None:
+    assert "activation 'silu' is not supported; gemma3 has" in refusal(GEMMA, hidden_activation="silu")
+    assert keys(GEMMA, hidden_activation="gelu_pytorch_tanh", hidden_act="silu") == keys(GEMMA)
+
+
+def test_an_image_model_keeps_what_stands_outside_its_text() -> None:
+    text = {key: value for key, value in GEMMA.items() if key != "model_type"}
+    outer = {"model_type": "gemma3", "eos_token_id": 1, "tie_word_embeddings": False, "text_config": text}
+    assert not translate_config(FILE, outer).is_tied
+    inner = outer | {"text_config": text | {"eos_token_id": 7, "tie_word_embeddings": True}}
+    translated = translate_config(FILE, inner)
+    assert (translated.eos_token_ids, translated.is_tied) == (7, True), "the text's own word goes first"
+    assert "quantization_config is not supported" in refusal(outer, quantization_config={"quant_method": "awq"})
+    assert "hidden_size" not in keys(outer, hidden_size=4096), "sizes outside are not the text's"
+    assert keys(outer, hidden_size=4096)["embedding_length"] == 16
+
+
+@pytest.mark.parametrize("key", ["attn_logit_softcapping", "final_logit_softcapping"])
+@pytest.mark.parametrize("value", [0, -1, 1e31])
+def test_a_cap_must_be_a_setting(key: str, value: float) -> None:
+    assert f"key {key!r} is {value:g}; it must be a number from 1e-30 to 1e+30" in refusal(GEMMA, **{key: value})
+    assert keys(GEMMA, **{key: 50.0})[key] == 50.0
+
+
+@pytest.mark.parametrize("model_type", [3, ["llama"], True, {}])
+def test_a_model_type_that_is_no_string_is_shown(model_type: object) -> None:
+    assert f"model_type is {model_type!r}; it must be a string" in refusal(model_type=model_type)
+
+
 # ---- rope
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_a_base_beside_the_factor_wins_over_the_one_outside(kind: str) -> None:
+    found = keys(rope_theta=10.0, rope_parameters={"rope_type": kind, "factor": 2.0, "rope_theta": 77.0})
+    assert found["rope.freq_base"] == 77.0
+    partial = keys(partial_rotary_factor=1.0, rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.25})
+    assert partial["rope.dimension_count"] == 2
+
+
+def test_a_factor_of_one_scales_no_magnitude() -> None:
+    assert rope(rope_type="yarn", factor=1.0, attention_factor=0.7)["attn_factor"] == 0.7
+    assert rope(rope_type="yarn", factor=1.0, mscale=3.0, mscale_all_dim=2.0)["attn_factor"] == 1.0
+    assert rope(rope_type="linear", factor=1)["factor"] == 1.0
+
+
+@pytest.mark.parametrize("mscales", [{"mscale": 0.5}, {"mscale_all_dim": 0.5}, {"mscale": 0, "mscale_all_dim": 0.5}])
+def test_one_mscale_without_the_other_changes_nothing(mscales: dict[str, Any]) -> None:
+    assert rope(rope_type="yarn", factor=4.0, **mscales)["attn_factor"] == 1.0
+
+
+def test_the_attention_factor_wins_over_the_mscales() -> None:
+    both = rope(rope_type="yarn", factor=4.0, attention_factor=0.5, mscale=0.5, mscale_all_dim=1.0)
+    assert both == rope(rope_type="yarn", factor=4.0, attention_factor=0.5)
+    assert "'attention_factor' is -1" in refusal(
+        rope_scaling={"rope_type": "yarn", "factor": 4.0, "attention_factor": -1}
+    )
+    assert "'mscale' is 'a'" in refusal(
+        rope_scaling={"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": "a"}
+    )
+
+
+def test_the_local_rope_of_gemma_has_its_base_in_either_place() -> None:
+    local = {"rope_type": "default"}
+    found = keys(GEMMA, rope_local_base_freq=5e3, rope_parameters={"sliding_attention": local, "full_attention": {}})
+    assert found["rope.freq_base_swa"] == 5e3
+    assert "'rope_local_base_freq' is 0" in refusal(GEMMA, rope_local_base_freq=0)
+    assert "rope_parameters.sliding_attention is [1]" in refusal(
+        GEMMA, rope_parameters={"full_attention": {}, "sliding_attention": [1]}
+    )
+    assert "rope.freq_base_swa" not in keys(LLAMA)
 
 
 def test_both_spellings_of_the_kind_mean_the_same() -> None:

@@ -165,3 +165,53 @@ def test_a_stream_that_came_closed_swallows_what_it_is_told(monkeypatch: pytest.
         stream.write("漢é")
         assert not stream.isatty()
         stream.close()
+
+
+@pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0)])
+def test_every_control_character_is_spelt_out_on_a_terminal_but_tab_and_line_end(code: int) -> None:
+    is_text = chr(code) in "\n\t"
+    with terminal_of(80) as (stream, master):
+        terminal = Terminal(stream, is_terminal=True, has_color=False, columns=None)
+        terminal.write(f"a{chr(code)}b")
+        terminal.write_lines([f"a{chr(code)}b"])
+        shown = written(stream, master).decode()
+    said = f"a{chr(code)}b" if is_text else f"a\\x{code:02x}b"
+    assert shown == f"{said}{said}\n".replace("\n", "\r\n")
+
+
+@pytest.mark.parametrize("text", [" ", "~", "\xa0", "é", "\u200b"])
+def test_the_neighbours_of_control_characters_are_text(text: str) -> None:
+    with terminal_of(80) as (stream, master):
+        Terminal.of(stream, resolve({})).write(text)
+        assert written(stream, master).decode() == text
+
+
+def test_lines_in_a_file_are_what_they_are() -> None:
+    stream = io.StringIO()
+    Terminal.of(stream, resolve({})).write_lines(["a\x1b[2mb", "", "c\x9b"])
+    assert stream.getvalue() == "a\x1b[2mb\n\nc\x9b\n"
+
+
+@pytest.mark.parametrize(
+    ("environ", "width"), [({}, UNKNOWN_WIDTH), ({"COLUMNS": "33"}, 33), ({"COLUMNS": "200"}, 200)]
+)
+@pytest.mark.parametrize("error", [OSError(25, "no terminal"), ValueError("closed")])
+def test_a_stream_without_a_width_has_the_columns_or_eighty(
+    environ: dict[str, str], width: int, error: Exception
+) -> None:
+    class Odd(io.StringIO):
+        def fileno(self) -> int:
+            raise error
+
+    assert Terminal.of(Odd(), resolve(environ)).width() == width
+
+
+def test_half_a_character_is_written_as_its_number_not_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stdout", "stderr"):
+        with open(tmp_path / name, "w", encoding="ascii") as stream, monkeypatch.context() as patch:
+            patch.setattr(sys, name, stream)
+            speak_utf8()
+            getattr(sys, name).write("漢\ud800")
+        assert (tmp_path / name).read_bytes() == "漢\\ud800".encode()

@@ -171,3 +171,120 @@ def test_a_stream_left_early_cancels(leave: str) -> None:
             break
     del stream
     assert set(canceller.ids) == {"r1"}
+
+
+# Facts of a result
+
+
+@pytest.mark.parametrize("reason", list(FinishReason))
+def test_every_fact_of_the_finish_is_in_the_result(reason: FinishReason) -> None:
+    end = finish(reason=reason, error="it broke")
+    result = result_of([], end)
+    assert (result.request_id, result.finish_reason, result.error, result.seed) == ("r1", reason, "it broke", 5)
+    assert result.usage is end.usage
+    assert result.timing is end.timing
+    assert result.kv is end.kv
+    assert result.account is end.account
+    assert (result.text, result.token_ids, result.logprobs, result.top_logprobs) == ("", (), (), ())
+
+
+def test_a_first_token_at_the_zero_of_the_clock_has_a_ledger() -> None:
+    end = finish()
+    end.account.first_token_s = 0.0
+    ledger = result_of([token(1, "a")], end).ttft_ledger
+    assert ledger is not None
+    assert Part.DECODE not in ledger.parts
+
+
+# Misuse
+
+
+def test_a_listener_that_raises_in_the_middle_ends_nothing() -> None:
+    def deaf(event: Event) -> None:
+        raise ValueError("deaf")
+
+    collector = ResultCollector(deaf)
+    with pytest.raises(ValueError, match="deaf"):
+        collector(token(1, "a"))
+    told: list[str] = []
+
+    def wait() -> None:  # this thread is the one that tells: another one has to wait
+        try:
+            collector.wait(0)
+        except TimeoutError as error:
+            told.append(str(error))
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    waiter.join(WAIT_S)
+    assert told == ["no answer within 0 s"]
+
+
+def test_a_result_can_be_asked_for_again_and_after_a_timeout() -> None:
+    collector = ResultCollector(None)
+    handle = Canceller().handle(collector)
+    with pytest.raises(TimeoutError, match=r"^no answer within 0 s$"):
+        handle.result(0)
+    teller = threading.Thread(target=collector, args=(finish(text="x"),))
+    teller.start()
+    teller.join(WAIT_S)
+    assert [handle.result(0).text, handle.result().text] == ["x", "x"]
+
+
+def test_cancelling_asks_each_time_and_waits_for_nothing() -> None:
+    canceller = Canceller()
+    handle = canceller.handle()
+    handle.cancel()
+    handle.cancel()
+    assert canceller.ids == ["r1", "r1"]
+
+
+def test_a_stream_closed_early_still_tells_what_was_on_its_way() -> None:
+    canceller = Canceller()
+    stream = make_stream(canceller, token(1, "a"), finish(reason=FinishReason.CANCELLED))
+    stream.close()
+    assert [type(event) for event in stream] == [TokenEvent, FinishEvent]
+    stream.close()
+    assert canceller.ids == ["r1"]
+    with pytest.raises(StopIteration):
+        next(stream)
+
+
+def test_a_context_left_after_the_end_cancels_nothing_and_hides_no_error() -> None:
+    canceller = Canceller()
+    with make_stream(canceller, finish()) as stream:
+        assert iter(stream) is stream
+        next(stream)
+    other = make_stream(canceller, finish())
+    assert len(list(other)) == 1
+    with pytest.raises(KeyError), other:
+        raise KeyError
+    assert canceller.ids == []
+
+
+def test_a_stream_left_by_an_error_is_cancelled_once_before_it_is_dropped() -> None:
+    canceller = Canceller()
+    stream = make_stream(canceller, token(1, "a"), finish())
+    with pytest.raises(KeyError), stream:
+        raise KeyError
+    assert canceller.ids == ["r1"]
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_only_an_answer_that_has_come_is_told_in_another_process(
+    monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    collector = ResultCollector(None)
+    stream = make_stream(Canceller(), token(1, "a"), finish())
+    if is_done:
+        collector(finish(text="x"))
+        assert len(list(stream)) == 2
+    monkeypatch.setattr("twostroke.handle.os.getpid", lambda: -1)
+    if is_done:
+        assert collector.wait(0).text == "x"
+        assert list(stream) == []
+    else:
+        with pytest.raises(TwostrokeError, match="ask after the fork"):
+            collector.wait(0)
+        with pytest.raises(TwostrokeError, match="ask after the fork"):
+            next(stream)

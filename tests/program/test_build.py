@@ -8,8 +8,21 @@ from twostroke.errors import ModelFileError, UnsupportedModelError
 from twostroke.model.families import build_program
 from twostroke.model.source import TensorRef, TensorTable
 from twostroke.program.build import ProgramBuilder
-from twostroke.program.op import Activation, LinearAttrs, NoAttrs, Op, RmsNormAttrs, RopeStyle
-from twostroke.program.program import Axis, RopeTable
+from twostroke.program.op import (
+    Activation,
+    AttendAttrs,
+    GluAttrs,
+    KVWriteAttrs,
+    LinearAttrs,
+    NoAttrs,
+    Op,
+    RmsNormAttrs,
+    RopeAttrs,
+    RopeStyle,
+    ScaleAttrs,
+    SoftcapAttrs,
+)
+from twostroke.program.program import Axis, KVGroup, RopeTable
 
 SHAPES = {"e.weight": (6, 4), "n.weight": (4,), "a.weight": (4, 4), "b.weight": (2, 4), "b.bias": (2,)}
 
@@ -152,3 +165,100 @@ def test_a_tensor_type_we_cannot_compute_is_unsupported_not_damaged() -> None:
     b = ProgramBuilder(TensorTable(FILE, tensors), file=FILE, architecture="toy")
     with pytest.raises(UnsupportedModelError, match=r"e\.weight.*IQ2_S.*Q4_K"):
         b.embed("e.weight", vocab_size=6, width=256)
+
+
+def test_every_verb_carries_its_attributes_and_its_name() -> None:
+    b = make_builder()
+    x = b.embed("e.weight", vocab_size=6, width=4)
+    table = b.rope_table(RopeTable("rope", (1.0,), 1.0))
+    q = b.rope(x, head_dim=2, rotary_dim=2, style=RopeStyle.HALVES, table=table, name="rope_q")
+    (k,) = b.linear(x, {"b": 2})
+    cache = b.kv_layer(5, num_kv_heads=1, head_dim=2, window=3)
+    b.kv_write(k, k, to=cache, name="kv_write")
+    y = b.attend(q, to=cache, scale=0.5, softcap=30.0, name="attend")
+    y = b.glu(y, x, activation=Activation.GELU_TANH, name="glu")
+    y = b.add(b.scale(y, factor=4.0, name="scale"), x, name="add")
+    b.softcap(b.logits(b.select(y), "e.weight", vocab_size=6), cap=7.0, name="cap")
+    program = b.finish(vocab_size=6, context_length=10)
+    assert [(instr.op.value, instr.name) for instr in program.instrs] == [
+        ("embed", "e"),
+        ("rope", "rope_q"),
+        ("linear", "b"),
+        ("kv_write", "kv_write"),
+        ("attend", "attend"),
+        ("glu", "glu"),
+        ("scale", "scale"),
+        ("add", "add"),
+        ("select", "select"),
+        ("logits", "logits"),
+        ("softcap", "cap"),
+    ]
+    assert [program.instrs[index].attrs for index in (1, 3, 4, 5, 6, 10)] == [
+        RopeAttrs(num_heads=2, head_dim=2, rotary_dim=2, style=RopeStyle.HALVES, table=0),
+        KVWriteAttrs(group=0, layer=0, num_kv_heads=1, head_dim=2),
+        AttendAttrs(group=0, layer=0, num_heads=2, num_kv_heads=1, head_dim=2, scale=0.5, window=3, softcap=30.0),
+        GluAttrs(Activation.GELU_TANH),
+        ScaleAttrs(4.0),
+        SoftcapAttrs(7.0),
+    ]
+    assert program.kv_groups == (KVGroup(id=0, layers=(5,), num_kv_heads=1, head_dim=2, window=3),)
+    assert program.rope_tables == (RopeTable("rope", (1.0,), 1.0),)
+
+
+def test_values_are_numbered_as_they_are_written_and_the_order_of_operands_is_kept() -> None:
+    b = make_builder()
+    x = b.embed("e.weight", vocab_size=6, width=4)
+    y, narrow = b.linear(x, {"a": 4, "b": 2})
+    total = b.add(y, x, name="add")
+    assert (x, y, narrow, total) == (0, 1, 2, 3)
+    assert b._instrs[-1].inputs == (y, x)
+    assert b._instrs[-1].outputs == (total,)
+
+
+def test_all_that_follows_select_is_on_its_axis() -> None:
+    b = make_builder()
+    x = b.select(b.embed("e.weight", vocab_size=6, width=4))
+    x = b.rmsnorm(x, "n.weight", eps=0.5)
+    x = b.linear(x, {"a": 4})[0]
+    b.logits(b.scale(x, factor=2.0, name="scale"), "e.weight", vocab_size=6)
+    axes = [value.axis for value in b.finish(vocab_size=6, context_length=10).values]
+    assert axes == [Axis.TOKENS] + [Axis.SELECTED] * 5
+
+
+def test_a_weight_is_known_once_however_often_it_is_used() -> None:
+    b = make_builder()
+    x = b.embed("e.weight", vocab_size=6, width=4)
+    for _ in range(2):
+        x = b.linear(x, {"a": 4})[0]
+    b.linear(x, {"b": 2})
+    b.logits(b.select(x), "e.weight", vocab_size=6)
+    program = b.finish(vocab_size=6, context_length=10)
+    assert list(program.weights) == ["e.weight", "a.weight", "b.weight", "b.bias"]
+    assert program.weights["b.bias"].shape == (2,)
+
+
+def test_the_stem_of_every_later_weight_is_what_its_layer_leaves() -> None:
+    shapes = {"e.weight": (6, 4), "blk.3.attn_q.weight": (4, 4), "blk.3.attn_k.weight": (2, 4)}
+    tensors = {
+        name: TensorRef(name, "F32", shape, np.zeros(4 * int(np.prod(shape)), np.uint8))
+        for name, shape in shapes.items()
+    }
+    b = ProgramBuilder(TensorTable(FILE, tensors), file=FILE, architecture="toy")
+    assert b.has("blk.3.attn_q.weight")
+    assert not b.has("blk.3.attn_q.bias")
+    b.linear(b.embed("e.weight", vocab_size=6, width=4), {"blk.3.attn_q": 4, "blk.3.attn_k": 2})
+    assert b._instrs[-1].name == "blk.3.attn_q+attn_k"
+
+
+def test_a_needed_bias_that_is_there_is_used() -> None:
+    b = make_builder()
+    x = b.embed("e.weight", vocab_size=6, width=4)
+    b.linear(x, {"b": 2}, needs_bias=True)
+    assert b._instrs[-1].attrs == LinearAttrs(("b.bias",))
+
+
+def test_the_vocabulary_the_program_promises_is_the_width_of_its_logits() -> None:
+    b = make_builder()
+    b.logits(b.select(b.embed("e.weight", vocab_size=6, width=4)), "e.weight", vocab_size=6)
+    with pytest.raises(AssertionError, match="logits have width 6, vocabulary 7"):
+        b.finish(vocab_size=7, context_length=10)

@@ -1,3 +1,4 @@
+import asyncio
 import gzip
 import json
 import logging
@@ -18,6 +19,7 @@ from tests.serve.serve_builders import (
     make_completion,
 )
 from twostroke.core.sequence import FinishReason
+from twostroke.core.snapshot import Snapshot
 from twostroke.errors import (
     CapacityError,
     ChatTemplateError,
@@ -342,3 +344,88 @@ def test_a_client_that_comes_while_the_model_loads_waits_for_its_answer() -> Non
         server.should_exit = True
         serving.join()
     assert answer == b"HTTP/1.1 200"
+
+
+# Small facts of the routes
+
+
+def test_health_tells_each_count_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ScriptedModel()
+    counts = Snapshot(
+        num_running=1,
+        num_waiting=2,
+        num_preemptions=3,
+        blocks_free=4,
+        blocks_cached=5,
+        blocks_held=6,
+        blocks_total=7,
+        prefix_queries=8,
+        prefix_hits=9,
+    )
+    monkeypatch.setattr(model, "snapshot", lambda: counts)
+    with client_of(model) as client:
+        assert client.get("/health").json() == {
+            "status": "ok",
+            "requests": {"running": 1, "waiting": 2},
+            "kv_blocks": {"free": 4, "cached": 5, "held": 6, "total": 7},
+        }
+
+
+@pytest.mark.parametrize(
+    ("port", "said"),
+    [(-1, "port -1 does not exist"), (65_536, "port 65536 does not exist: take one from 1 to 65535, or 0 for any")],
+)
+def test_a_port_beyond_the_last_is_refused_before_anything_is_opened(port: int, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        listen(port=port)
+
+
+def test_an_address_that_is_taken_is_told_in_the_form_of_its_family() -> None:
+    try:
+        taken = listen("::1", 0)
+    except ConfigError:
+        pytest.skip("no IPv6 here")
+    with taken:
+        assert taken.family is socket.AF_INET6
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"cannot listen on \[::1\]:{port}: another program listens there;"):
+            listen("::1", port)
+
+
+@pytest.mark.parametrize("header", ["bearer k", "Bearer  k", "Bearer kk", "Basic k", "k", "Bearer "])
+def test_only_the_very_key_as_a_bearer_token_opens(header: str) -> None:
+    with client_of(api_key="k") as client:
+        response = client.get("/v1/models", headers={"authorization": header})
+    assert response.status_code == 401
+    assert error_of(response)["message"] == "the API key is missing or wrong: send it as a bearer token"
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize(("path", "allowed"), [(CHAT, "POST"), (COMPLETIONS, "POST"), ("/v1/models", "GET")])
+def test_another_method_is_told_the_one_that_is(method: str, path: str, allowed: str) -> None:
+    with client_of() as client:
+        response = client.request(method, path)
+    assert (response.status_code, response.headers["allow"]) == (405, allowed)
+    assert error_of(response) == {
+        "message": f"{method} {path}: Method Not Allowed",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": None,
+    }
+
+
+def test_an_unread_body_of_a_client_that_left_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    app = create_app(ScriptedModel())
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": CHAT, "query_string": b"", "headers": headers}
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == 499
+    assert not caplog.records

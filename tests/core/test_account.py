@@ -1,5 +1,7 @@
 """Shares of a step: own part and stalls add up to its wall time, and the right one is blamed."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -129,3 +131,82 @@ def test_a_running_account_cannot_be_closed() -> None:
     made = Account(request_id="r0", sequence_id=0, arrival_s=0.0, before={})
     with pytest.raises(AssertionError, match="r0"):
         made.read()
+
+
+def test_a_step_is_shared_as_computed_by_hand() -> None:
+    cost = StepCost(base_s=2.0, weights_s=0.0, token_s=1.0, row_s=0.0, kv_s=0.0, pair_s=0.0)
+    rows = (
+        row(0, start=9, tokens=1, phase=Phase.DECODE),
+        row(1, start=9, tokens=1, phase=Phase.DECODE),
+        row(2, start=0, tokens=4, phase=Phase.PREFILL),
+        row(3, start=0, tokens=12, phase=Phase.PREFILL),
+    )
+    whole = cost.seconds(rows)
+    step = replace(record(*rows, wall_s=2 * whole), cost=cost)  # twice as slow as foreseen
+    alone, decodes = cost.seconds(rows[:1]), cost.seconds(rows[:2])
+    own_s, lost = shares(step, 0)
+    assert own_s == pytest.approx(2 * alone)
+    assert lost == {
+        (StallKind.DECODE_OF_OTHERS, None): pytest.approx(2 * (decodes - alone)),
+        (StallKind.PREFILL_OF_OTHER, "r2"): pytest.approx(2 * (whole - decodes) * 4 / 16),
+        (StallKind.PREFILL_OF_OTHER, "r3"): pytest.approx(2 * (whole - decodes) * 12 / 16),
+    }
+
+
+def test_a_cost_that_knows_nothing_gives_every_row_the_whole_step() -> None:
+    nothing = StepCost(base_s=0.0, weights_s=0.0, token_s=0.0, row_s=0.0, kv_s=0.0, pair_s=0.0)
+    rows = (row(0, start=9, tokens=1, phase=Phase.DECODE), row(1, start=0, tokens=4, phase=Phase.PREFILL))
+    step = replace(record(*rows, wall_s=0.25), cost=nothing)
+    assert shares(step, 0) == (0.25, {})
+    assert shares(step, 1) == (0.25, {})
+
+
+def test_prefills_that_add_nothing_share_the_blame_equally() -> None:
+    flat = StepCost(base_s=1.0, weights_s=0.0, token_s=0.0, row_s=0.0, kv_s=0.0, pair_s=0.0)
+    rows = (
+        row(0, start=9, tokens=1, phase=Phase.DECODE),
+        row(1, start=0, tokens=4, phase=Phase.PREFILL),
+        row(2, start=0, tokens=40, phase=Phase.PREFILL),
+    )
+    own_s, lost = shares(replace(record(*rows, wall_s=0.5), cost=flat), 0)
+    assert own_s == pytest.approx(0.5)
+    assert lost[StallKind.PREFILL_OF_OTHER, "r1"] == lost[StallKind.PREFILL_OF_OTHER, "r2"]
+
+
+def make_account(*, finish_s: float) -> Account:
+    return Account(request_id="r0", sequence_id=0, arrival_s=1.0, before={Part.TOKENIZE: 0.25}, finish_s=finish_s)
+
+
+def test_time_spent_before_the_engine_is_not_queued_twice() -> None:
+    account = make_account(finish_s=3.5)
+    account.steps.append((record(row(0, start=0, tokens=8, phase=Phase.PREFILL), start_s=3.0), None))
+    parts = account.read().parts
+    assert parts[Part.TOKENIZE] == 0.25
+    assert parts[Part.QUEUE] == pytest.approx(3.0 - 1.0 - 0.25)
+    assert parts[Part.PREFILL] == pytest.approx(0.1)
+    assert parts[Part.FIRST_SAMPLE] == pytest.approx(0.002)
+    assert parts[Part.DETOKENIZE] == pytest.approx(0.001)
+    assert parts[Part.OVERHEAD] == pytest.approx(3.5 - 3.103)
+
+
+def test_steps_before_the_first_of_its_own_are_queueing_and_later_ones_stalls() -> None:
+    account = make_account(finish_s=5.0)
+    other = record(row(9, start=0, tokens=8, phase=Phase.PREFILL), start_s=2.0)
+    own = record(row(0, start=0, tokens=8, phase=Phase.PREFILL), start_s=3.0)
+    late = record(row(9, start=8, tokens=8, phase=Phase.PREFILL), start_s=4.0)
+    account.steps += [(other, StallKind.SCHEDULER), (own, None), (late, StallKind.PREEMPTION)]
+    ledger = account.read()
+    assert ledger.parts[Part.QUEUE] == pytest.approx(1.75)
+    assert [(stall.kind, stall.request_id) for stall in ledger.stalls] == [(StallKind.PREEMPTION, None)]
+    assert ledger.stalls[0].time_s == pytest.approx(0.103)
+    assert ledger.total_s == pytest.approx(4.0)
+
+
+def test_an_account_read_up_to_a_time_leaves_out_what_began_then() -> None:
+    account = make_account(finish_s=9.0)
+    for start_s in (2.0, 3.0, 4.0):
+        account.steps.append((record(row(0, start=9, tokens=1, phase=Phase.DECODE), start_s=start_s), None))
+    ledger = account.read(until_s=4.0)
+    assert ledger.parts[Part.DECODE] == pytest.approx(0.2)
+    assert ledger.total_s == pytest.approx(3.0)
+    assert account.read().parts[Part.DECODE] == pytest.approx(0.3)

@@ -1,5 +1,6 @@
 """What bound a phase, judged by hand-made counts and peaks; and which rows of an account a phase counts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, strategies as st
 from tests.builders_sources import make_source
 from tests.view.builders import make_result
 from twostroke.core.account import Account, StepRecord
-from twostroke.core.ledger import StallKind
+from twostroke.core.ledger import Ledger, Part, StallKind
 from twostroke.core.peaks import Peaks
 from twostroke.core.phase import Phase
 from twostroke.core.report import Bound, Result
@@ -143,3 +144,57 @@ def test_both_phases_are_judged_by_their_own_counts(cost: ProgramCost) -> None:
     report = phase_report(result, cost=cost, peaks=peaks)
     assert (report.prefill.bound_by, report.decode.bound_by) == (Bound.COMPUTE, Bound.BANDWIDTH)
     assert (report.prefill.utilisation, report.decode.utilisation) == pytest.approx((0.8, 0.6))
+
+
+# Borders
+
+
+@pytest.mark.parametrize(
+    ("counts", "bound", "share"),
+    [
+        ({"int8": 700, "weight_bytes": 140}, Bound.BANDWIDTH, 0.7),  # both 0.7: bytes name a tie
+        ({"int8": 500, "weight_bytes": 100}, Bound.BANDWIDTH, 0.5),
+        ({"int8": 499, "weight_bytes": 99}, Bound.OVERHEAD, 0.499),
+        ({"int8": 300, "weight_bytes": 80}, Bound.OVERHEAD, 0.4),  # the two are at the same time, not one after another
+        ({"kv_bytes": 100}, Bound.BANDWIDTH, 0.5),
+        ({"weight_bytes": 400}, Bound.BANDWIDTH, 2.0),
+        ({"bf16": 250}, Bound.COMPUTE, 0.5),
+        ({"fp32": 50}, Bound.COMPUTE, 0.5),
+        ({"fp32": 49}, Bound.OVERHEAD, 0.49),
+    ],
+)
+def test_a_resource_names_the_phase_from_half_of_its_time_on(
+    counts: dict[str, int], bound: Bound, share: float
+) -> None:
+    found, utilisation = judge(make_cost(**counts), time_s=1.0, peaks=PEAKS)
+    assert found is bound
+    assert utilisation == pytest.approx(share)
+
+
+def test_bytes_written_are_not_counted_against_reading() -> None:
+    assert make_cost().kv_written_bytes > PEAKS.read_bytes_per_s
+    assert judge(make_cost(), time_s=1.0, peaks=PEAKS) == (Bound.OVERHEAD, 0.0)
+
+
+def test_a_phase_without_time_has_counts_and_nothing_judged(cost: ProgramCost) -> None:
+    result = make_answer([row(0, 8, Phase.PREFILL)], [row(8, 1, Phase.DECODE)])
+    timeless = replace(result, ledger=Ledger({}, ()))
+    report = phase_report(timeless, cost=cost, peaks=PEAKS)
+    for use, tokens in ((report.prefill, 8), (report.decode, 1)):
+        assert (use.tokens, use.time_s, use.tokens_per_s) == (tokens, 0.0, None)
+        assert (use.bound_by, use.utilisation) == (None, None)
+
+
+def test_time_without_a_row_is_judged_by_nothing(cost: ProgramCost) -> None:
+    result = replace(make_answer(), ledger=Ledger({Part.PREFILL: 1.0, Part.DECODE: 2.0}, ()))
+    report = phase_report(result, cost=cost, peaks=PEAKS)
+    assert (report.prefill.time_s, report.decode.time_s) == (1.0, 2.0)
+    assert (report.prefill.tokens_per_s, report.decode.tokens_per_s) == (None, None)
+    assert (report.prefill.bound_by, report.decode.bound_by) == (None, None)
+
+
+def test_a_step_the_request_was_absent_from_counts_nothing_even_with_its_row(cost: ProgramCost) -> None:
+    result = make_answer([row(0, 8, Phase.PREFILL)], [row(8, 1, Phase.DECODE)])
+    record, _ = result.account.steps[1]
+    result.account.steps[1] = (record, StallKind.PREEMPTION)
+    assert phase_report(result, cost=cost, peaks=None).decode.tokens == 0

@@ -253,3 +253,24 @@ def test_angles_equal_those_of_transformers(
             got = function(position * np.array(table.inv_freq)) * table.magnitude
             reference = function((np.float32(position) * want.numpy()).astype(np.float64)) * magnitude
             assert (np.abs(got - reference) <= 1e-5 + own_error).all()
+
+
+def test_yarn_keeps_fast_pairs_divides_slow_ones_and_mixes_between() -> None:
+    # 128 ln(4096 / (32 * 2 pi)) / (2 ln 10000) = 20.9, the same for 1 turn: 45.03
+    plain = inv_freq(NoScaling(), rotary_dim=128)
+    kept = inv_freq(YarnScaling(factor=4.0, original_context=4096), rotary_dim=128) / plain
+    np.testing.assert_allclose(kept[:21], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(kept[46:], 0.25, rtol=1e-6)
+    np.testing.assert_allclose(kept[21:46], 1 - 0.75 * np.arange(1, 26) / 26, rtol=1e-6)
+
+
+def test_yarn_never_leaves_the_pairs_there_are() -> None:
+    plain = inv_freq(NoScaling(), rotary_dim=8)
+    short = inv_freq(YarnScaling(factor=4.0, original_context=4), rotary_dim=8) / plain
+    assert short[0] == 1.0
+    np.testing.assert_allclose(short[1:], 0.25, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("factor", "context", "stretched"), [(4.0, 32, 128), (1.5, 33, 50), (1.0, 64, 64)])
+def test_yarn_stretches_the_context_to_whole_positions(factor: float, context: int, stretched: int) -> None:
+    assert YarnScaling(factor=factor, original_context=context).stretched_context == stretched

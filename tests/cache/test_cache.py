@@ -438,3 +438,18 @@ def test_integrity_notices_a_leak() -> None:
     cache._pools[0].allocate()
     with pytest.raises(AssertionError, match="counts 1, 0 tables hold it"):
         cache.check_integrity()
+
+
+@pytest.mark.parametrize("window", [1, 3, 4, 5, 9])
+def test_a_block_is_blanked_at_the_first_position_that_cannot_see_it(window: int) -> None:
+    cache = make_cache(num_blocks=(16, 16), block_size=4, windows=(None, window))
+    cache.open(A)
+    for position in range(30):
+        assert cache.try_reserve(A, end=position + 1) is not None
+        cache.commit(A, range(30), num_computed=position + 1)
+        first_seen = max(position + 1 - window + 1, 0)  # by the next token
+        wanted = min(first_seen // 4, len(cache.table(A, 1)))
+        blanks = [entry for entry, block in enumerate(cache.table(A, 1)) if block == -1]
+        assert blanks == list(range(wanted)), f"after {position + 1} tokens"
+        assert -1 not in cache.table(A, 0)
+    cache.check_integrity()

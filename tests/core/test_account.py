@@ -210,3 +210,14 @@ def test_an_account_read_up_to_a_time_leaves_out_what_began_then() -> None:
     assert ledger.parts[Part.DECODE] == pytest.approx(0.2)
     assert ledger.total_s == pytest.approx(3.0)
     assert account.read().parts[Part.DECODE] == pytest.approx(0.3)
+
+
+def test_a_step_that_begins_when_the_first_token_is_told_led_to_the_second() -> None:
+    account = make_account(finish_s=9.0)
+    first = record(row(0, start=0, tokens=8, phase=Phase.PREFILL), start_s=2.0)
+    account.first_token_s = first.handed_s
+    second = record(row(0, start=8, tokens=1, phase=Phase.DECODE), start_s=first.handed_s)
+    account.steps += [(first, None), (second, None)]
+    parts = account.read().parts
+    assert parts[Part.FIRST_SAMPLE] == pytest.approx(0.002)
+    assert parts[Part.SAMPLE] == pytest.approx(0.002)

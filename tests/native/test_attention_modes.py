@@ -59,22 +59,21 @@ def test_split_whole_and_tiled_rows_have_the_same_bits(isa: str, precision: Prec
     model = AttentionModel(heads, num_ids=LENGTH)
     ids = list(range(LENGTH))
     tiled = model.run(model.make_reader(precision=precision, isa=isa), [(ids, 0, blocks_of(LENGTH))])
-    for threads in (1, 2):
-        reader = model.make_reader(precision=precision, isa=isa, threads=threads)
-        model.run(reader, [(ids, 0, blocks_of(LENGTH))])
-        for new, company in ((1, 0), (1, 15), (4, 0), (5, 0), (13, 1)):
-            got = last_tokens(model, reader, ids, new=new, company=company)
-            assert same_bits(got, tiled[-new:]), (threads, new, company)
+    reader = model.make_reader(precision=precision, isa=isa, threads=2)
+    model.run(reader, [(ids, 0, blocks_of(LENGTH))])
+    for new, company in ((1, 0), (1, 15), (4, 0), (5, 0), (13, 1)):
+        got = last_tokens(model, reader, ids, new=new, company=company)
+        assert same_bits(got, tiled[-new:]), (new, company)
 
 
 @EVERY_ISA
 @EVERY_PRECISION
-@pytest.mark.parametrize("length", [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 1])
+@pytest.mark.parametrize("length", [CHUNK - 1, CHUNK, CHUNK + 1])
 @pytest.mark.parametrize("window", [None, CHUNK, CHUNK + 1])
 def test_rows_that_end_at_the_border_of_a_chunk(
     isa: str, precision: Precision, length: int, window: int | None
 ) -> None:
-    model = AttentionModel(Heads(3, 1, 8, window=window), num_ids=2 * CHUNK + 1)
+    model = AttentionModel(Heads(3, 1, 8, window=window), num_ids=CHUNK + 1)
     ids = list(range(length))
     reader = model.make_reader(precision=precision, isa=isa, threads=2)
     tiled = model.run(reader, [(ids, 0, blocks_of(length))])
@@ -97,7 +96,7 @@ def test_rows_that_just_fill_a_tile_and_just_do_not(isa: str, precision: Precisi
 
 @EVERY_ISA
 @EVERY_PRECISION
-@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("threads", [1, 3])
 def test_every_number_of_rows_up_to_the_most(isa: str, precision: Precision, threads: int) -> None:
     """Few rows are split, more are not: the border moves with the threads."""
     model = AttentionModel(Heads(2, 2, 8), num_ids=320)

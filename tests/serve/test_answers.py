@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.serve.serve_builders import ScriptedModel
+from tests.serve.serve_builders import ScriptedHandle, ScriptedModel
 from twostroke.core.event import FinishEvent, TokenEvent
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import TwostrokeError
@@ -123,3 +123,87 @@ def test_cancelling_a_closed_model_is_fine() -> None:
         answers.cancel()
 
     asyncio.run(ask())
+
+
+# How much may wait to be read
+
+
+class Sudden(ScriptedModel):
+    """Says all its pieces and the end before `submit` returns."""
+
+    def submit(self, prompt: Any, params: Any = None, *, on_event: Any = None, arrival_s: Any = None) -> ScriptedHandle:
+        handle = ScriptedHandle()
+        self.handles.append(handle)
+        self._speak("r1", prompt, params, on_event, handle)
+        return handle
+
+
+@pytest.mark.parametrize(("num_tokens", "is_cut"), [(4, False), (5, False), (6, True)])
+def test_as_many_tokens_as_the_limit_may_wait_and_the_end_always_may(num_tokens: int, is_cut: bool) -> None:
+    model = Sudden(["x"] * num_tokens)
+
+    async def ask() -> list[tuple[int, str]] | ApiError:
+        answers = Answers(max_pending=5)
+        await answers.submit(model, ["p"], PARAMS, arrival_s=1.0)
+        await asyncio.sleep(0)  # whatever the model said is waiting now
+        try:
+            return await collect(answers)
+        except ApiError as error:
+            return error
+
+    found = asyncio.run(ask())
+    assert model.handles[0].is_cancelled.is_set() is is_cut
+    if is_cut:
+        assert isinstance(found, ApiError)
+        assert found.status == 503
+        assert str(found) == "5 tokens waited to be read: read faster or ask for fewer"
+    else:
+        assert found == [(0, "x")] * num_tokens + [(0, "")]
+
+
+def test_a_cancel_while_prompts_are_still_submitted_reaches_all_of_them() -> None:
+    async def ask() -> None:
+        answers = Answers(max_pending=100)
+
+        class Closing(ScriptedModel):
+            """The server ends during the second submit."""
+
+            def submit(self, prompt: Any, *args: Any, **options: Any) -> ScriptedHandle:
+                if prompt == "q":
+                    answers.cancel()
+                return super().submit(prompt, *args, **options)
+
+        model = Closing(["x"] * 1000, pause_s=0.01)
+        await answers.submit(model, ["p", "q", "r"], PARAMS, arrival_s=1.0)
+        assert [handle.is_cancelled.is_set() for handle in model.handles] == [True] * 3
+
+    asyncio.run(ask())
+
+
+def test_a_client_that_only_goes_on_sending_is_still_there() -> None:
+    model = ScriptedModel(["x"] * 3)
+
+    async def ask() -> list[tuple[int, str]]:
+        answers = Answers(max_pending=100)
+        sent = iter([{"type": "http.request"}] * 3)
+
+        async def receive() -> MutableMapping[str, Any]:
+            message = next(sent, None)
+            return message if message is not None else await never()
+
+        async with answers.cancelled_when_client_leaves(receive):
+            await asyncio.sleep(0)  # the watcher has heard all three
+            await answers.submit(model, ["p"], PARAMS, arrival_s=1.0)
+            return await collect(answers)
+
+    assert asyncio.run(ask()) == [(0, "x")] * 3 + [(0, "")]
+    assert not model.handles[0].is_cancelled.is_set()
+
+
+def test_no_prompts_are_no_events() -> None:
+    async def ask() -> list[tuple[int, str]]:
+        answers = Answers(max_pending=1)
+        await answers.submit(ScriptedModel(), [], PARAMS, arrival_s=1.0)
+        return await collect(answers)
+
+    assert asyncio.run(ask()) == []

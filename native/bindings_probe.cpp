@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "cpu.h"
 #include "kernels/probe.h"
 #include "pool.h"
 
@@ -16,6 +17,8 @@ namespace twostroke {
 namespace {
 
 const ProbeKernels& probes_of(const std::string& isa) {
+    if (find_kernels(isa) == nullptr)
+        throw nb::value_error(("this machine cannot run probes for ISA " + isa).c_str());
     if (isa == "portable") return portable_probes();
 #if TWOSTROKE_X86_64
     if (isa == "avx2") return avx2_probes();

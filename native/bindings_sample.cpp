@@ -55,8 +55,11 @@ class Sampler {
             throw nb::value_error(
                 "logits must have a row per state, each contiguous and as long as the vocabulary");
         states_.resize(num_rows);
-        for (size_t row = 0; row < num_rows; ++row)
+        for (size_t row = 0; row < num_rows; ++row) {
+            if (!nb::isinstance<SamplingState>(states[row]))
+                throw nb::type_error(("state " + std::to_string(row) + " is no SamplingState").c_str());
             states_[row] = nb::cast<const SamplingState*>(states[row]);
+        }
         choices_.resize(num_rows);
         {
             nb::gil_scoped_release released;

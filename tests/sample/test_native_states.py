@@ -101,8 +101,8 @@ def test_logits_of_another_kind_are_type_errors(logits: Any) -> None:
 
 def test_states_of_another_kind_are_refused_and_the_next_call_works() -> None:
     sampler, state = make_sampler(4), make_state()
-    for stranger in (3, "state", object()):
-        with pytest.raises((TypeError, RuntimeError)):
+    for stranger in (3, "state", object(), None):
+        with pytest.raises(TypeError, match="state 1 is no SamplingState"):
             sampler.sample(as_rows([0, 1, 0, 0], [0, 1, 0, 0]), [state, stranger])  # type: ignore[list-item]
     assert sampler.sample(as_rows([0, 1, 0, 0]), [state])[0] == [1]
 

@@ -124,7 +124,7 @@ def install(
 )
 @pytest.mark.parametrize(
     "defaults",
-    [SamplingParams(), SamplingParams(temperature=1.5, top_k=40, min_p=0.5, presence_penalty=1.0, seed=4, stop=("z",))],
+    [SamplingParams(), SamplingParams(temperature=1.5, top_k=40, min_p=0.5, seed=4, stop=("z",), ignore_eos=True)],
 )
 def test_a_flag_of_run_sets_its_own_field_and_no_other(
     monkeypatch: pytest.MonkeyPatch, flags: list[str], expected: dict[str, Any], defaults: SamplingParams

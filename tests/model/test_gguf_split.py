@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.make_malformed import T_I32, T_U16, T_U32, KeyValue, Tensor, build_gguf, key_values, tensors
+from tests.cases.make_malformed import T_I32, T_STR, T_U16, T_U32, KeyValue, Tensor, build_gguf, key_values, tensors
 from twostroke.errors import ModelFileError
 from twostroke.model.open import open_model
 
@@ -196,3 +196,19 @@ def test_flipped_bytes_in_a_part_never_crash(tmp_path: Path) -> None:
         with suppress(ModelFileError):
             open_model(first)
         data[position] = kept
+
+
+def test_the_tensor_count_of_a_split_says_nothing_about_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "one.gguf"
+    path.write_bytes(build_gguf([*key_values(), *split_keys(1, count=1, num_tensors=90)])[0])
+    assert len(open_model(path).tensors) == len(tensors())
+
+
+def test_the_end_id_and_the_template_come_from_the_first_part(tmp_path: Path) -> None:
+    keys = [pair for pair in key_values() if pair[0] not in ("tokenizer.ggml.eos_token_id", "tokenizer.chat_template")]
+    path = tmp_path / "one.gguf"
+    path.write_bytes(build_gguf(keys)[0])
+    assert (open_model(path).eos_token_ids, open_model(path).chat_template) == ((), None)
+    said = [("tokenizer.ggml.eos_token_id", T_U32, 2), ("tokenizer.chat_template", T_STR, "{{ x }}")]
+    path.write_bytes(build_gguf([*keys, *said])[0])
+    assert (open_model(path).eos_token_ids, open_model(path).chat_template) == ((2,), "{{ x }}")

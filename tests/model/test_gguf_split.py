@@ -204,7 +204,7 @@ def test_the_tensor_count_of_a_split_says_nothing_about_a_whole_file(tmp_path: P
     assert len(open_model(path).tensors) == len(tensors())
 
 
-def test_the_end_id_and_the_template_come_from_the_first_part(tmp_path: Path) -> None:
+def test_the_end_id_and_the_template_are_there_when_the_file_has_them(tmp_path: Path) -> None:
     keys = [pair for pair in key_values() if pair[0] not in ("tokenizer.ggml.eos_token_id", "tokenizer.chat_template")]
     path = tmp_path / "one.gguf"
     path.write_bytes(build_gguf(keys)[0])

@@ -208,6 +208,16 @@ def test_json_is_one_line_on_stdout_and_nothing_else(
     assert llm.judged_by == [PEAKS]
 
 
+@pytest.mark.parametrize(("flags", "is_shown"), [([], False), (["--logprobs", "0"], True), (["--logprobs", "1"], True)])
+def test_no_alternatives_still_show_each_tokens_own_probability(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, flags: list[str], is_shown: bool
+) -> None:
+    install(monkeypatch, token_ids=(5,), logprobs=(-0.5,), top_logprobs=((),))
+    assert app.main(["run", "--json", *flags, "hi"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown.get("logprobs") == ([{"token_id": 5, "logprob": -0.5, "top": []}] if is_shown else None)
+
+
 @pytest.mark.parametrize("flags", [[], ["--quiet"], ["--json"]])
 @pytest.mark.parametrize(
     ("reason", "code"),

@@ -61,3 +61,19 @@ def test_half_a_character_is_refused_with_its_place(prompt: Any, said: str, fiel
 @pytest.mark.parametrize("prompt", ["", "a\U0001f600", [1, 2], [], [{"role": "user", "content": None}], None, 7])
 def test_everything_else_passes(prompt: Any) -> None:
     refuse_lone_surrogates(prompt)
+
+
+@pytest.mark.parametrize(("prompts", "kind"), [(5, "int"), (None, "NoneType"), ({"a": 1}, "dict"), ({1, 2}, "set")])
+def test_what_has_no_order_is_no_prompt(prompts: Any, kind: str) -> None:
+    with pytest.raises(PromptError, match=f"the prompt is a {kind}: it must be text, token ids or a list of either"):
+        several(prompts)
+
+
+def test_texts_are_found_in_tuples_and_beside_keys_that_are_none() -> None:
+    value = {"a": ("x", ["y"]), 7: "z"}
+    found = list(texts_of(value, place="it"))
+    assert found == [("a key of it", "a"), ("it.a[0]", "x"), ("it.a[1][0]", "y"), ("it.7", "z")]
+
+
+def test_parts_may_be_a_tuple() -> None:
+    assert contents_of([{"content": ({"text": "a"}, "b")}]) == ["a", "b"]

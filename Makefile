@@ -19,7 +19,7 @@ test: $(VENV)/test.stamp
 
 # The rooms one by one, without whole engines, servers and kernels: for the time between two edits.
 unit: $(VENV)/test.stamp
-	$(BIN)/python -m pytest --ignore=tests/parity --ignore=tests/e2e --ignore=tests/native
+	$(BIN)/python -m pytest -n auto --ignore=tests/parity --ignore=tests/e2e --ignore=tests/native
 
 test-all: $(VENV)/oracle.stamp
 	$(BIN)/python -m pytest -m ''

@@ -22,6 +22,7 @@ from tests.builders_llm import ANSWER, LOOP, config_of, open_llm, write_puppet
 from tests.cases.puppet import EOS, byte_token
 from tests.model.hf_builders import make_folder, write_json
 from twostroke.core.event import Event, FinishEvent, TokenEvent
+from twostroke.core.ledger import Part
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import (
     CapacityError,
@@ -654,3 +655,11 @@ def test_a_token_without_weights_is_refused_before_it_can_fail_its_neighbours(tm
             with pytest.raises(PromptError, match=r"the prompt has the token 200: the model has weights for 0 to 10"):
                 ask([3, 200])
         assert len(llm.generate([3, 10], SamplingParams(max_tokens=2, ignore_eos=True))[0].token_ids) == 2
+
+
+def test_prompts_of_one_call_arrived_together_and_waiting_for_each_other_is_queue(llm: LLM) -> None:
+    results = llm.generate([[EOS + 10], [EOS + 11], [EOS + 12]], SamplingParams(max_tokens=2))
+    assert len({result.account.arrival_s for result in results}) == 1
+    for result in results:
+        assert Part.PARSE not in result.ledger.parts
+        assert result.ledger.total_s == pytest.approx(result.timing.e2e_s, abs=1e-9)

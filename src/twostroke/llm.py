@@ -192,6 +192,18 @@ class LLM:
         spent: dict[Part, float] = {}
         if entered_s > arrival_s:
             spent[Part.PARSE] = entered_s - arrival_s
+        return self._start(prompt, params, on_event=on_event, arrival_s=arrival_s, spent=spent)
+
+    def _start(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        arrival_s: float,
+        spent: dict[Part, float],
+    ) -> Handle:
+        """Check, tokenise and hand over; `spent` are the ledger's parts so far, time without a name is queue."""
         params = self.default_params if params is None else params
         self._check_params(params, on_event)
         refuse_lone_surrogates(prompt)
@@ -236,16 +248,19 @@ class LLM:
         """Results of all, in order. Where one fails, or the caller is interrupted, nothing goes on unheard."""
         handles: list[Handle] = []
         unfinished = iter(handles)  # sees what is appended later
+        arrival_s = self._clock.now()  # of all: a later one waits while an earlier one is tokenised
         with _cancelled_on_error(handles):
             for prompt in prompts:
-                handles.append(self._submit_in_turn(prompt, params, unfinished))
+                handles.append(self._submit_in_turn(prompt, params, unfinished, arrival_s=arrival_s))
             return [_checked(handle.result()) for handle in handles]
 
-    def _submit_in_turn(self, prompt: Prompt, params: SamplingParams | None, unfinished: Iterator[Handle]) -> Handle:
+    def _submit_in_turn(
+        self, prompt: Prompt, params: SamplingParams | None, unfinished: Iterator[Handle], *, arrival_s: float
+    ) -> Handle:
         """Start a request; where the queue is full, once requests of the same call have ended."""
         while True:
             try:
-                return self.submit(prompt, params)
+                return self._start(prompt, params, arrival_s=arrival_s, spent={})
             except QueueFullError:
                 earlier = next(unfinished, None)
                 if earlier is None:  # it is full of others'

@@ -2,11 +2,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings.h"
@@ -21,6 +23,7 @@ namespace nb = nanobind;
 namespace twostroke {
 namespace {
 
+using MaskWords = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using LogitRows = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
 
 const SampleKernels& kernels_named(const std::string& isa) {
@@ -123,18 +126,31 @@ void bind_sample(nb::module_& m) {
             [](SamplingState* self, const std::vector<int32_t>& prompt_token_ids, uint64_t seed,
                uint32_t choice_index, double temperature, int32_t top_k, double top_p, double min_p,
                double repetition_penalty, double presence_penalty, double frequency_penalty,
-               std::optional<int32_t> num_logprobs) {
+               std::optional<int32_t> num_logprobs, const std::vector<std::pair<int32_t, float>>& logit_bias,
+               std::vector<int32_t> late_ids, uint32_t num_late) {
                 if (num_logprobs && *num_logprobs < 0)
                     throw nb::value_error("num_logprobs must not be negative");
                 const SamplingWishes wishes{
                     temperature,       top_k,       top_p, min_p, repetition_penalty, presence_penalty,
                     frequency_penalty, num_logprobs};
-                new (self) SamplingState(wishes, seed, choice_index, prompt_token_ids);
+                std::vector<TokenBias> biases;
+                for (const auto& [id, bias] : logit_bias) biases.push_back({id, bias});
+                LateTokens late{std::move(late_ids),
+                                static_cast<uint32_t>(prompt_token_ids.size()) + num_late};
+                new (self) SamplingState(wishes, seed, choice_index, prompt_token_ids, std::move(biases),
+                                         std::move(late));
             },
             nb::arg("prompt_token_ids"), nb::kw_only(), nb::arg("seed"), nb::arg("choice_index"),
             nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"),
             nb::arg("repetition_penalty"), nb::arg("presence_penalty"), nb::arg("frequency_penalty"),
-            nb::arg("num_logprobs").none())
+            nb::arg("num_logprobs").none(), nb::arg("logit_bias") = nb::make_tuple(),
+            nb::arg("late_ids") = nb::make_tuple(), nb::arg("num_late") = 0)
+        .def(
+            "allow",
+            [](SamplingState& self, const MaskWords& words) {
+                self.allow({words.data(), words.data() + words.size()});
+            },
+            nb::arg("words").noconvert())
         .def("append", &SamplingState::append, nb::arg("token_id"))
         .def_rw("position", &SamplingState::position);
     nb::class_<Sampler>(m, "Sampler")

@@ -70,12 +70,12 @@ RowChoice RowSampler::sample(const float* logits, int32_t num_logits, const Samp
     const SamplingWishes& wishes = state.wishes();
     RowChoice choice;
     view(logits, num_logits);
-    penalise(state);
-    const bool has_nan = !find_best();
-    if (has_nan || !std::isfinite(scale_.max)) {
-        choice.broken = has_nan ? std::numeric_limits<float>::quiet_NaN() : scale_.max;
-        return choice;
+    if (state.bans()) choice.broken = find_fault();  // a ban may not hide what is broken
+    if (!choice.broken) {
+        if (!state.leaves_logits()) adjust(state);
+        choice.broken = find_fault();
     }
+    if (choice.broken) return choice;
     choice.token_id = best_id_;
     if (wishes.temperature != 0) {
         scale_.inverse_temperature = state.inverse_temperature();
@@ -83,7 +83,7 @@ RowChoice RowSampler::sample(const float* logits, int32_t num_logits, const Samp
                                                  : draw_from_ranks(state.noise_key());
     }
     if (wishes.num_logprobs) {
-        if (!state.seen().empty()) {
+        if (!state.leaves_logits()) {
             view(logits, num_logits);
             find_best();
         }
@@ -102,24 +102,55 @@ void RowSampler::view(const float* logits, int32_t num_logits) {
     row_.blocks = blocks_.data();
 }
 
-// Penalties go into copies of the blocks they touch: the model's logits stay as they are.
-void RowSampler::penalise(const SamplingState& state) {
-    const auto& seen = state.seen();
-    copies_.resize(std::min(seen.size(), blocks_.size()) * kLogitBlock);
-    float* next = copies_.data();
-    const float* const begin = next;
-    for (const auto& token : seen) {
-        const int32_t block = token.id / kLogitBlock;
-        if (token.id < 0 || token.id >= row_.num_logits) continue;  // padding of the head, never chosen
-        const float* source = blocks_[block];
-        if (source < begin || source >= next) {
-            std::copy_n(source, row_.size(block), next);
-            blocks_[block] = next;
-            next += kLogitBlock;
-        }
-        float& logit = const_cast<float*>(blocks_[block])[token.id % kLogitBlock];
-        logit = state.penalised(logit, token.count);
+// What changes logits, in order: the mask, biases, penalties. It goes into copies of the blocks it touches:
+// the model's logits stay as they are.
+void RowSampler::adjust(const SamplingState& state) {
+    const size_t num_changed = state.seen().size() + state.biases().size() + state.late_ids().size();
+    const size_t num_blocks = state.has_mask() ? blocks_.size() : std::min(num_changed, blocks_.size());
+    copies_.resize(num_blocks * kLogitBlock);
+    num_copied_ = 0;
+    if (state.has_mask()) keep_allowed(state);
+    for (const int32_t id : state.late_ids())
+        if (float* const logit = own_logit(id)) *logit = -kInfinity;
+    for (const TokenBias& token : state.biases()) {
+        float* const logit = own_logit(token.id);
+        if (logit == nullptr || !std::isfinite(*logit)) continue;
+        constexpr float kLargest = std::numeric_limits<float>::max();
+        *logit = std::clamp(*logit + token.bias, -kLargest, kLargest);
     }
+    for (const auto& token : state.seen())
+        if (float* const logit = own_logit(token.id)) *logit = state.penalised(*logit, token.count);
+}
+
+void RowSampler::keep_allowed(const SamplingState& state) {
+    for (int32_t block = 0; block < row_.count(); ++block) {
+        float* const copy = copies_.data() + num_copied_;
+        for (int32_t i = 0; i < row_.size(block); ++i)
+            copy[i] = state.is_allowed(block * kLogitBlock + i) ? blocks_[block][i] : -kInfinity;
+        blocks_[block] = copy;
+        num_copied_ += kLogitBlock;
+    }
+}
+
+// A token's logit in a copy of its block; null for padding of the head, which is never chosen.
+float* RowSampler::own_logit(int32_t id) {
+    if (id < 0 || id >= row_.num_logits) return nullptr;
+    const int32_t block = id / kLogitBlock;
+    const float* const source = blocks_[block];
+    const float* const begin = copies_.data();
+    if (source < begin || source >= begin + num_copied_) {
+        float* const copy = copies_.data() + num_copied_;
+        std::copy_n(source, row_.size(block), copy);
+        blocks_[block] = copy;
+        num_copied_ += kLogitBlock;
+    }
+    return const_cast<float*>(blocks_[block]) + id % kLogitBlock;
+}
+
+// The best logit where no token can be drawn beside it: NaN, inf or -inf.
+std::optional<float> RowSampler::find_fault() {
+    if (!find_best()) return std::numeric_limits<float>::quiet_NaN();
+    return std::isfinite(scale_.max) ? std::nullopt : std::optional(scale_.max);
 }
 
 // The lowest id of the largest logit. False when a logit is NaN.

@@ -43,8 +43,11 @@ class alignas(128) RowSampler {
 
   private:
     void view(const float* logits, int32_t num_logits);
-    void penalise(const SamplingState& state);
+    void adjust(const SamplingState& state);
+    void keep_allowed(const SamplingState& state);
+    float* own_logit(int32_t id);
     bool find_best();
+    std::optional<float> find_fault();
     bool list_survivors(const SamplingWishes& wishes);
     void keep_top_k(int32_t k);
     bool keep_top_p(double top_p);
@@ -63,7 +66,8 @@ class alignas(128) RowSampler {
 
     const SampleKernels& kernels_;
     std::vector<const float*> blocks_;
-    std::vector<float> copies_;  // blocks with penalised tokens
+    std::vector<float> copies_;  // blocks with changed tokens
+    size_t num_copied_ = 0;      // floats of copies_ in use
     std::vector<float> block_max_;
     std::vector<float> maxima_;
     LogitBlocks row_{};

@@ -14,13 +14,16 @@ constexpr double kMaxTemperature = 1e30;
 }  // namespace
 
 SamplingState::SamplingState(const SamplingWishes& wishes, uint64_t seed, uint32_t choice_index,
-                             const std::vector<int32_t>& prompt_token_ids)
+                             const std::vector<int32_t>& prompt_token_ids, std::vector<TokenBias> biases,
+                             LateTokens late)
     : position(static_cast<uint32_t>(prompt_token_ids.size())),
       wishes_(wishes),
       seed_(seed),
       choice_index_(choice_index),
       inverse_temperature_(
-          static_cast<float>(1.0 / std::clamp(wishes.temperature, kMinTemperature, kMaxTemperature))) {
+          static_cast<float>(1.0 / std::clamp(wishes.temperature, kMinTemperature, kMaxTemperature))),
+      biases_(std::move(biases)),
+      late_(std::move(late)) {
     if (wishes_.repetition_penalty != 1.0)
         for (const int32_t token_id : prompt_token_ids) count_of(token_id);
 }

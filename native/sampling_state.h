@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kernels/sample.h"
@@ -31,10 +32,39 @@ struct SamplingWishes {
     }
 };
 
+struct TokenBias {
+    int32_t id;
+    float bias;
+};
+
+// Tokens that must not end the answer before `first_position`.
+struct LateTokens {
+    std::vector<int32_t> ids;
+    uint32_t first_position;
+};
+
 class SamplingState {
   public:
     SamplingState(const SamplingWishes& wishes, uint64_t seed, uint32_t choice_index,
-                  const std::vector<int32_t>& prompt_token_ids);
+                  const std::vector<int32_t>& prompt_token_ids, std::vector<TokenBias> biases,
+                  LateTokens late);
+
+    // Only tokens whose bit is set may be drawn next; no words: every token.
+    void allow(std::vector<uint32_t> words) { allowed_ = std::move(words); }
+    bool is_allowed(int32_t id) const {
+        const size_t word = static_cast<size_t>(id) / 32;
+        return word < allowed_.size() && (allowed_[word] >> (id % 32) & 1) != 0;
+    }
+    bool has_mask() const { return !allowed_.empty(); }
+    // Empty from their first position on.
+    const std::vector<int32_t>& late_ids() const {
+        static const std::vector<int32_t> kNone;
+        return position < late_.first_position ? late_.ids : kNone;
+    }
+    const std::vector<TokenBias>& biases() const { return biases_; }
+    // Whether a token is out of the question, whatever its logit.
+    bool bans() const { return has_mask() || !late_ids().empty(); }
+    bool leaves_logits() const { return !bans() && biases_.empty() && seen_.empty(); }
 
     // The sequence grew by this token.
     void append(int32_t token_id);
@@ -65,6 +95,9 @@ class SamplingState {
     float inverse_temperature_;
     std::vector<SeenToken> seen_;
     std::unordered_map<int32_t, int32_t> slots_;  // token id -> index in seen_
+    std::vector<TokenBias> biases_;
+    LateTokens late_;
+    std::vector<uint32_t> allowed_;
 };
 
 }  // namespace twostroke

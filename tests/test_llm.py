@@ -570,6 +570,16 @@ def test_logits_are_those_the_greedy_choice_is_made_from(random_llm: LLM) -> Non
             {"params": SamplingParams(stop_token_ids=(3, 512))},
             "stop_token_ids has 512: the vocabulary has ids 0 to 511",
         ),
+        (
+            {"params": SamplingParams(logit_bias=((512, 1.0),))},
+            "logit_bias has 512: the vocabulary has ids 0 to 511",
+        ),
+        ({"request_id": ""}, "request_id is '': it must be text or None"),
+        ({"request_id": 7}, "request_id is 7: it must be text or None"),
+        ({"choice_index": -1}, "choice_index is -1: it must be a whole number from 0"),
+        ({"choice_index": 2**32}, "choice_index is 4294967296"),
+        ({"choice_index": True}, "choice_index is True"),
+        ({"salt": None}, "salt is None: it must be text"),
         ({"arrival_s": float("nan")}, "arrival_s is nan: it must be a moment of the past"),
         ({"arrival_s": float("-inf")}, "arrival_s is -inf"),
         ({"arrival_s": 1e30}, r"arrival_s is 1e\+30"),
@@ -581,7 +591,7 @@ def test_logits_are_those_the_greedy_choice_is_made_from(random_llm: LLM) -> Non
 def test_options_of_a_request_that_cannot_be_are_refused(llm: LLM, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words) as refused:
         llm.submit("why?", **options)
-    assert refused.value.field in {*options, "stop_token_ids"}
+    assert refused.value.field in {*options, "stop_token_ids", "logit_bias"}
     wait_idle(llm)
 
 
@@ -663,3 +673,58 @@ def test_prompts_of_one_call_arrived_together_and_waiting_for_each_other_is_queu
     for result in results:
         assert Part.PARSE not in result.ledger.parts
         assert result.ledger.total_s == pytest.approx(result.timing.e2e_s, abs=1e-9)
+
+
+def test_a_request_goes_by_the_name_it_was_given_and_two_at_once_may_not_share_it(llm: LLM) -> None:
+    handle = llm.submit(LOOP, ENDLESS, request_id="mine")
+    with pytest.raises(ParamsError, match="request_id is 'mine': a running request has it"):
+        llm.submit(LOOP, ENDLESS, request_id="mine")
+    handle.cancel()
+    assert handle.result(WAIT_S).request_id == "mine"
+    assert llm.submit(LOOP, SamplingParams(max_tokens=1), request_id="mine").result(WAIT_S).request_id == "mine"
+
+
+def test_choices_of_one_seed_differ_and_repeat(random_llm: LLM) -> None:
+    params = SamplingParams(temperature=1.0, seed=5, max_tokens=12, ignore_eos=True)
+    first, second, again = (
+        random_llm.submit([5, 6], params, choice_index=choice).result(WAIT_S).token_ids for choice in (0, 1, 1)
+    )
+    assert first != second
+    assert second == again
+
+
+def test_prefixes_are_shared_among_requests_of_one_salt_alone(random_llm: LLM) -> None:
+    prompt = list(range(100, 164))
+    cached = [
+        random_llm.submit(prompt, SamplingParams(max_tokens=1), salt=salt).result(WAIT_S).usage.cached_tokens
+        for salt in ("tenant a", "tenant b", "tenant a", "")
+    ]
+    assert cached == [0, 0, 48, 0]
+
+
+def test_text_is_encoded_as_a_request_would_read_it_and_decoded_with_its_control_tokens(llm: LLM) -> None:
+    for prompt in ("why?", [7, 8, 9], HELLO):
+        ids = llm.encode(prompt)
+        asked = llm.submit(prompt, SamplingParams(max_tokens=1)).result(WAIT_S)
+        assert len(ids) == asked.usage.prompt_tokens
+    assert llm.encode([7, 8, 9]) == [7, 8, 9]
+    assert llm.decode([*(byte_token(byte) for byte in ANSWER.encode()), EOS]).startswith(ANSWER)
+    assert llm.decode([EOS]) != ""
+    with pytest.raises(PromptError):
+        llm.decode([512])
+
+
+def test_no_end_comes_before_the_fewest_tokens_and_a_bias_forces_a_token(llm: LLM) -> None:
+    whole = llm.generate("why?")[0]
+    assert whole.token_ids == ANSWER_IDS
+    longer = llm.generate("why?", SamplingParams(min_tokens=len(ANSWER_IDS) + 3, max_tokens=40))[0]
+    assert longer.token_ids[: len(ANSWER_IDS) - 1] == ANSWER_IDS[:-1]
+    assert EOS not in longer.token_ids[: len(ANSWER_IDS) + 3]
+    forced = llm.generate("why?", SamplingParams(logit_bias=((7, 100.0),), max_tokens=3))[0]
+    assert forced.token_ids == (7, 7, 7)
+
+
+def test_the_fingerprint_names_model_kernels_and_cache(llm: LLM, random_llm: LLM) -> None:
+    assert llm.fingerprint != random_llm.fingerprint
+    assert llm.fingerprint.endswith(f"-{llm.kv_precision}")
+    assert llm.isa in llm.fingerprint

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from twostroke.errors import ParamsError
-from twostroke.params import MAX_LOGPROBS, MAX_SEED, MAX_STOP_STRINGS, SamplingParams
+from twostroke.params import MAX_BIASED_TOKENS, MAX_LOGPROBS, MAX_SEED, MAX_STOP_STRINGS, SamplingParams
 
 TINY = math.nextafter(0.0, 1.0)
 ABOVE_ONE, ABOVE_TWO = math.nextafter(1.0, 2.0), math.nextafter(2.0, 3.0)
 HUGE = 1.7976931348623157e308
 NUMBERS = ["temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"]
-WHOLE_NUMBERS = ["top_k", "seed", "max_tokens", "logprobs"]
+WHOLE_NUMBERS = ["top_k", "seed", "max_tokens", "min_tokens", "logprobs"]
 
 
 def refusal(**fields: Any) -> str:
@@ -40,6 +40,8 @@ def test_nothing_said_is_greedy_and_unfiltered() -> None:
         "stop_token_ids": (),
         "ignore_eos": False,
         "logprobs": None,
+        "logit_bias": (),
+        "min_tokens": 0,
     }
 
 
@@ -78,6 +80,9 @@ def test_nothing_said_is_greedy_and_unfiltered() -> None:
         ("stop_token_ids", (0,)),
         ("stop_token_ids", tuple(range(100))),
         ("ignore_eos", True),
+        ("min_tokens", 256),
+        ("logit_bias", ((0, -100), (1, 100.0))),
+        ("logit_bias", tuple((token_id, 0.5) for token_id in range(MAX_BIASED_TOKENS))),
     ],
 )
 def test_the_last_value_inside_is_taken_as_it_is(name: str, value: Any) -> None:
@@ -109,6 +114,20 @@ def test_the_last_value_inside_is_taken_as_it_is(name: str, value: Any) -> None:
         ("max_tokens", 0, "max_tokens is 0: it must be at least 1"),
         ("logprobs", -1, "logprobs is -1: it must be from 0 to 20"),
         ("logprobs", 21, "logprobs is 21: it must be from 0 to 20"),
+        ("min_tokens", -1, "min_tokens is -1: it must be at least 0"),
+        ("min_tokens", 257, "min_tokens is 257: max_tokens is 256, it must not be more"),
+        ("logit_bias", ((0, 100.1),), "logit_bias is 100.1: it must be from -100 to 100"),
+        ("logit_bias", ((0, math.nan),), "logit_bias is nan: it must be from -100 to 100"),
+        ("logit_bias", ((-1, 1.0),), "logit_bias is -1: it must be at least 0"),
+        ("logit_bias", (("1", 1.0),), "logit_bias is '1': it must be a whole number"),
+        ("logit_bias", ((1, 1.0), (1, 2.0)), "logit_bias has a token twice: keep one bias for each"),
+        ("logit_bias", {1: 1.0}, "logit_bias must be a tuple of pairs (token id, bias)"),
+        ("logit_bias", ((1, 2, 3),), "logit_bias must be a tuple of pairs (token id, bias)"),
+        (
+            "logit_bias",
+            tuple((token_id, 0.5) for token_id in range(MAX_BIASED_TOKENS + 1)),
+            "logit_bias has 1025 tokens: the limit is 1024",
+        ),
         ("stop", ("x",) * 17, "stop has 17 strings: the limit is 16"),
         ("stop", ("x", ""), "stop has an empty text: every answer would end at once"),
         ("stop", ("x", 1), "stop has 1: each must be a string"),

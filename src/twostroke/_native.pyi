@@ -153,8 +153,12 @@ class SamplingState:
         presence_penalty: float,
         frequency_penalty: float,
         num_logprobs: int | None,
+        logit_bias: Sequence[tuple[int, float]] = (),
+        late_ids: Sequence[int] = (),
+        num_late: int = 0,
     ) -> None: ...
     def append(self, token_id: int) -> None: ...
+    def allow(self, words: npt.NDArray[np.uint32]) -> None: ...
 
 @final
 class Sampler:

@@ -37,13 +37,14 @@ from twostroke.errors import (
     TwostrokeError,
 )
 from twostroke.handle import EventStream, Handle, ResultCollector
-from twostroke.load import load_model
+from twostroke.load import ARITHMETIC_VERSION, load_model
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
 from twostroke.params import SamplingParams
 from twostroke.phase_use import phase_report
 from twostroke.program.cost import Row
 from twostroke.prompt import Message, Prompt, contents_of, is_chat, refuse_lone_surrogates, several
 
+MAX_CHOICE_INDEX = 2**32 - 1  # a word of the noise's counter
 SYSTEM_ROLES = ("system", "developer")
 
 
@@ -142,6 +143,11 @@ class LLM:
         """Bytes the KV store may grow to."""
         return self._loaded.kv.total_bytes
 
+    @property
+    def fingerprint(self) -> str:
+        """Names everything an answer's bits depend on beside its request: model, kernels, precision of the cache."""
+        return f"{self._loaded.fingerprint[:12]}-{self.isa}-{ARITHMETIC_VERSION}-{self.kv_precision}"
+
     def now(self) -> float:
         """Seconds on the engine's clock, the scale of `arrival_s` and of every event."""
         return self._clock.now()
@@ -181,18 +187,35 @@ class LLM:
         *,
         on_event: Callable[[Event], None] | None = None,
         arrival_s: float | None = None,
+        request_id: str | None = None,
+        choice_index: int = 0,
+        salt: str = "",
     ) -> Handle:
         """Start a request and return at once. `on_event` runs on the engine's thread: hand over and return.
 
-        `arrival_s` is when the request came in, on the clock of `now`: what lies between is parse time. Raises
-        ParamsError, PromptError, ChatTemplateError or CapacityError before anything is queued.
+        arrival_s: when the request came in, on the clock of `now`; what lies between is parse time.
+        request_id: its name in events and ledgers; one of its own by default.
+        choice_index: tells answers of the same prompt and seed apart.
+        salt: requests share cached prefixes only with requests of the same salt.
+
+        Raises ParamsError, PromptError, ChatTemplateError or CapacityError before anything is queued.
         """
         entered_s = self._clock.now()
         arrival_s = entered_s if arrival_s is None else _checked_arrival(arrival_s, entered_s)
         spent: dict[Part, float] = {}
         if entered_s > arrival_s:
             spent[Part.PARSE] = entered_s - arrival_s
-        return self._start(prompt, params, on_event=on_event, arrival_s=arrival_s, spent=spent)
+        _check_names(request_id=request_id, choice_index=choice_index, salt=salt)
+        return self._start(
+            prompt,
+            params,
+            on_event=on_event,
+            arrival_s=arrival_s,
+            spent=spent,
+            request_id=request_id,
+            choice_index=choice_index,
+            salt=salt,
+        )
 
     def _start(
         self,
@@ -202,6 +225,9 @@ class LLM:
         on_event: Callable[[Event], None] | None = None,
         arrival_s: float,
         spent: dict[Part, float],
+        request_id: str | None = None,
+        choice_index: int = 0,
+        salt: str = "",
     ) -> Handle:
         """Check, tokenise and hand over; `spent` are the ledger's parts so far, time without a name is queue."""
         params = self.default_params if params is None else params
@@ -211,13 +237,15 @@ class LLM:
         self._check_ids(token_ids)
         self._check_context(len(token_ids), params.max_tokens)
         request = Request(
-            request_id=f"r{next(self._request_numbers)}",
+            request_id=request_id or f"r{next(self._request_numbers)}",
             prompt_token_ids=tuple(token_ids),
             params=params,
             arrival_s=arrival_s,
             seed=secrets.randbits(63) if params.seed is None else params.seed,
             stop_token_ids=frozenset(params.stop_token_ids)
             | (frozenset() if params.ignore_eos else self._loaded.text.end_ids),
+            choice_index=choice_index,
+            salt=salt,
             spent=spent,
             continues_text=not is_chat(prompt),
         )
@@ -226,6 +254,18 @@ class LLM:
         with _cancelled_on_error([handle]):
             self._worker.ask(lambda engine: engine.add(request, collector))
         return handle
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Ids of any kind of prompt, as `submit` reads it; a conversation is rendered with the model's template.
+
+        Raises PromptError, ChatTemplateError or CapacityError.
+        """
+        refuse_lone_surrogates(prompt)
+        return self._prompt_ids(prompt, 0, {})
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of ids, control tokens by their literals. Raises PromptError for ids outside the vocabulary."""
+        return self.tokenizer.decode(self.tokenizer.encode_prompt(token_ids), skip_control=False)
 
     def logits(self, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after every token of a text, float32 [num_tokens, vocab]."""
@@ -276,11 +316,11 @@ class LLM:
         if not isinstance(params, SamplingParams):
             raise ParamsError(f"params is a {type(params).__name__}: it must be SamplingParams or None", field="params")
         size = min(self.program.vocab_size, self.tokenizer.vocab_size)
-        for token_id in params.stop_token_ids:
-            if token_id >= size:
-                raise ParamsError(
-                    f"stop_token_ids has {token_id}: the vocabulary has ids 0 to {size - 1}", field="stop_token_ids"
-                )
+        biased = [token_id for token_id, _ in params.logit_bias]
+        for field, token_ids in (("stop_token_ids", params.stop_token_ids), ("logit_bias", biased)):
+            for token_id in token_ids:
+                if token_id >= size:
+                    raise ParamsError(f"{field} has {token_id}: the vocabulary has ids 0 to {size - 1}", field=field)
         if on_event is not None and not callable(on_event):
             raise ParamsError(
                 f"on_event is a {type(on_event).__name__}: it must be a function of one event, or None",
@@ -369,6 +409,18 @@ def _checked_arrival(arrival_s: object, now_s: float) -> float:
             field="arrival_s",
         )
     return arrival_s  # type: ignore[return-value]
+
+
+def _check_names(*, request_id: object, choice_index: object, salt: object) -> None:
+    if request_id is not None and (not isinstance(request_id, str) or not request_id):
+        raise ParamsError(f"request_id is {request_id!r}: it must be text or None", field="request_id")
+    if type(choice_index) is not int or not 0 <= choice_index <= MAX_CHOICE_INDEX:
+        raise ParamsError(
+            f"choice_index is {choice_index!r}: it must be a whole number from 0 to {MAX_CHOICE_INDEX}",
+            field="choice_index",
+        )
+    if not isinstance(salt, str):
+        raise ParamsError(f"salt is {salt!r}: it must be text", field="salt")
 
 
 def _tokens(count: int, noun: str = "token") -> str:

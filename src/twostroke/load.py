@@ -57,6 +57,7 @@ class LoadedModel:
     """What a loaded model consists of."""
 
     path: Path
+    fingerprint: str  # of the weights
     program: Program
     text: LoadedText
     kv: KVSize
@@ -125,6 +126,7 @@ def load_model(
     )
     return LoadedModel(
         path=path,
+        fingerprint=source.fingerprint,
         program=program,
         text=loaded_text,
         kv=size,

@@ -7,6 +7,8 @@ from twostroke.errors import ParamsError
 
 MAX_LOGPROBS = 20  # OpenAI's limit for top_logprobs
 MAX_STOP_STRINGS = 16
+MAX_LOGIT_BIAS = 100.0  # OpenAI's limits: beyond them a token is out of reach or alone anyway
+MAX_BIASED_TOKENS = 1024  # each is looked at in every step
 MAX_SEED = 2**64 - 1  # the key of Philox4x32-10 has 64 bits
 
 
@@ -14,11 +16,12 @@ MAX_SEED = 2**64 - 1  # the key of Philox4x32-10 has 64 bits
 class SamplingParams:
     """How the next token is chosen and when the answer ends.
 
-    Filters apply in the order penalties, temperature, top-k, top-p, min-p. `temperature` 0 is
+    Filters apply in the order logit bias, penalties, temperature, top-k, top-p, min-p. `temperature` 0 is
     argmax, lowest id on ties. `top_k` 0, -1 and None mean off; so does a value above the vocabulary.
     Penalties look at prompt and answer (`repetition_penalty`) or at the answer alone
-    (`presence_penalty`, `frequency_penalty`). `logprobs` is the number of best alternatives to report
-    beside the sampled token (0: the sampled token alone; None: none at all).
+    (`presence_penalty`, `frequency_penalty`). `logit_bias` is pairs of token id and what is added to its logit.
+    Before `min_tokens` no end token is drawn and no stop string is looked for. `logprobs` is the number of
+    best alternatives to report beside the sampled token (0: the sampled token alone; None: none at all).
 
     Raises ParamsError that names the field, the value and the limit.
     """
@@ -31,7 +34,9 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
     max_tokens: int = 256
+    min_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
@@ -51,6 +56,13 @@ class SamplingParams:
         if self.logprobs is not None:
             _check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         _check_int("max_tokens", self.max_tokens, 1, None)
+        _check_int("min_tokens", self.min_tokens, 0, None)
+        if self.min_tokens > self.max_tokens:
+            raise ParamsError(
+                f"min_tokens is {self.min_tokens}: max_tokens is {self.max_tokens}, it must not be more",
+                field="min_tokens",
+            )
+        _check_bias(self.logit_bias)
         _check_stop(self.stop, self.stop_token_ids)
         if not isinstance(self.ignore_eos, bool):
             raise ParamsError(f"ignore_eos is {self.ignore_eos!r}: it must be true or false", field="ignore_eos")
@@ -84,6 +96,20 @@ def _check_int(name: str, value: object, low: int, high: int | None) -> None:
     if value < low or (high is not None and value > high):
         limit = f"at least {low}" if high is None else f"from {low} to {high}"
         raise ParamsError(f"{name} is {value}: it must be {limit}", field=name)
+
+
+def _check_bias(logit_bias: object) -> None:
+    if not isinstance(logit_bias, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in logit_bias):
+        raise ParamsError("logit_bias must be a tuple of pairs (token id, bias)", field="logit_bias")
+    if len(logit_bias) > MAX_BIASED_TOKENS:
+        raise ParamsError(
+            f"logit_bias has {len(logit_bias)} tokens: the limit is {MAX_BIASED_TOKENS}", field="logit_bias"
+        )
+    for token_id, bias in logit_bias:
+        _check_int("logit_bias", token_id, 0, None)
+        _check_range("logit_bias", bias, -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS)
+    if len({token_id for token_id, _ in logit_bias}) < len(logit_bias):
+        raise ParamsError("logit_bias has a token twice: keep one bias for each", field="logit_bias")
 
 
 def _check_stop(stop: object, stop_token_ids: object) -> None:

@@ -62,11 +62,11 @@ class Ears:
         return self.events[-1]
 
 
-def make_request(*, stop: tuple[str, ...] = ()) -> Request:
+def make_request(*, stop: tuple[str, ...] = (), min_tokens: int = 0) -> Request:
     return Request(
         request_id="r1",
         prompt_token_ids=(5, 6, 7),
-        params=SamplingParams(stop=stop),
+        params=SamplingParams(stop=stop, min_tokens=min_tokens),
         arrival_s=100.0,
         seed=42,
         stop_token_ids=frozenset({END_ID}),
@@ -75,9 +75,9 @@ def make_request(*, stop: tuple[str, ...] = ()) -> Request:
 
 
 def make_stream(
-    ears: Ears, *, text: Letters | None = None, stop: tuple[str, ...] = ()
+    ears: Ears, *, text: Letters | None = None, stop: tuple[str, ...] = (), min_tokens: int = 0
 ) -> tuple[OutputStream, Sequence]:
-    request = make_request(stop=stop)
+    request = make_request(stop=stop, min_tokens=min_tokens)
     stream = OutputStream(request, sequence_id=3, text=text or Letters(), listener=ears)
     return stream, Sequence.from_request(request, sequence_id=3)
 
@@ -163,6 +163,12 @@ def test_text_held_back_for_a_stop_string_comes_with_the_end() -> None:
     end(stream, sequence)
     assert [event.text for event in ears.tokens] == ["a", "", ""]
     assert ears.finish.text == "bc!"
+
+
+def test_stop_strings_are_looked_for_from_the_last_of_the_fewest_tokens_on() -> None:
+    for min_tokens, ends in ((0, [True]), (1, [True]), (3, [False, False, True]), (4, [False] * 4)):
+        stream, _ = make_stream(Ears(), stop=("a",), min_tokens=min_tokens)
+        assert say(stream, [0, 1, 0, 1][: len(ends)]) == ends
 
 
 def test_the_rest_of_the_decoder_may_complete_a_stop_string() -> None:

@@ -15,18 +15,34 @@ FALSE_ALARM = 1e-4  # odds that an honest sampler fails one chi-square test; the
 FALSE_ALARM_Z = 3.719  # the normal quantile of those odds
 
 
-def make_request(*, prompt: Sequence[int] = (1, 2, 3), seed: int = 7, request_id: str = "r", **params: Any) -> Request:
+def make_request(
+    *,
+    prompt: Sequence[int] = (1, 2, 3),
+    seed: int = 7,
+    request_id: str = "r",
+    end_ids: Sequence[int] = (),
+    **params: Any,
+) -> Request:
     return Request(
         request_id=request_id,
         prompt_token_ids=tuple(prompt),
         params=SamplingParams(**params),
         arrival_s=0.0,
         seed=seed,
+        stop_token_ids=frozenset(end_ids),
     )
 
 
 def make_row(sampler: Sampler, *, sequence_id: int = 0, choice_index: int = 0, **request: Any) -> SamplingRow:
     return SamplingRow(sequence_id, sampler.start(make_request(**request), choice_index=choice_index))
+
+
+def mask_of(allowed: Sequence[int], vocab_size: int) -> NDArray[np.uint32]:
+    """Bits of the allowed ids, id i in bit i % 32 of word i // 32."""
+    words = np.zeros((vocab_size + 31) // 32, np.uint32)
+    for token_id in allowed:
+        words[token_id // 32] |= np.uint32(1) << np.uint32(token_id % 32)
+    return words
 
 
 def make_logits(*rows: Sequence[float]) -> NDArray[np.float32]:

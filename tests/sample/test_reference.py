@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from tests.sample.sampling_builders import make_request
+from tests.sample.sampling_builders import make_request, mask_of
 from twostroke import _native
 from twostroke.core.step import SampledToken
 from twostroke.params import SamplingParams
@@ -52,10 +52,21 @@ def logit_rows(draw: st.DrawFn) -> NDArray[np.float32]:
 
 
 def draw_natively(
-    logits: NDArray[np.float32], prompt: list[int], output: list[int], *, key: NoiseKey, isa: str, **params: Any
+    logits: NDArray[np.float32],
+    prompt: list[int],
+    output: list[int],
+    *,
+    key: NoiseKey,
+    isa: str,
+    allowed: list[int] | None = None,
+    end_ids: list[int] | None = None,
+    **params: Any,
 ) -> SampledToken:
     sampler = Sampler(len(logits), isa=isa)
-    state = sampler.start(make_request(prompt=prompt, seed=key.seed, **params), choice_index=key.choice_index)
+    request = make_request(prompt=prompt, seed=key.seed, end_ids=end_ids or (), **params)
+    state = sampler.start(request, choice_index=key.choice_index)
+    if allowed is not None:
+        state.allow(mask_of(allowed, len(logits)))
     for token_id in output:
         state.append(token_id)
     assert state.position == key.position
@@ -64,10 +75,22 @@ def draw_natively(
 
 
 def hold_to_the_definition(
-    logits: NDArray[np.float32], prompt: list[int], output: list[int], *, key: NoiseKey, isa: str, **params: Any
+    logits: NDArray[np.float32],
+    prompt: list[int],
+    output: list[int],
+    *,
+    key: NoiseKey,
+    isa: str,
+    allowed: list[int] | None = None,
+    end_ids: list[int] | None = None,
+    **params: Any,
 ) -> None:
-    token = draw_natively(logits, prompt, output, key=key, isa=isa, **params)
-    expected = choose_token(logits, prompt, output, params=SamplingParams(**params), key=key)
+    token = draw_natively(logits, prompt, output, key=key, isa=isa, allowed=allowed, end_ids=end_ids, **params)
+    banned = set(range(len(logits))) - set(allowed) if allowed is not None else set()
+    if len(output) < params.get("min_tokens", 0):
+        banned |= set(end_ids or ())
+    places = np.array(sorted(banned), np.intp)
+    expected = choose_token(logits, prompt, output, params=SamplingParams(**params), key=key, banned=places)
     assert token.token_id == (NO_TOKEN if expected is None else expected)
     if expected is not None and params.get("logprobs") is not None:
         assert (token.logprob, token.top_logprobs) == report(logits, expected, num_best=params["logprobs"])
@@ -92,6 +115,30 @@ def test_every_row_under_all_parameters_gives_the_defined_token(
 
 
 @EVERY_ISA
+@given(logits=logit_rows(), params=params_space, seed=st.integers(0, 2**64 - 1), data=st.data())
+@settings(max_examples=250)
+def test_every_row_under_bans_and_biases_gives_the_defined_token(
+    isa: str, logits: NDArray[np.float32], params: dict[str, Any], seed: int, data: st.DataObject
+) -> None:
+    ids = st.integers(0, len(logits) + 2)
+    some = st.lists(st.integers(0, len(logits) - 1), max_size=12, unique=True)
+    output = data.draw(st.lists(st.integers(0, len(logits) - 1), max_size=3))
+    bias = st.sampled_from([-100.0, -0.1, 0.0, 1e-30, 0.3, 100.0])
+    hold_to_the_definition(
+        logits,
+        [1],
+        output,
+        key=NoiseKey(seed, 0, 1 + len(output)),
+        isa=isa,
+        allowed=data.draw(st.none() | some),
+        end_ids=data.draw(st.lists(ids, max_size=3)),
+        min_tokens=data.draw(st.integers(0, 4)),
+        logit_bias=tuple(data.draw(st.dictionaries(ids, bias, max_size=70)).items()),
+        **params,
+    )
+
+
+@EVERY_ISA
 @pytest.mark.parametrize("spread", [0.0, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize(
     "params",
@@ -102,6 +149,7 @@ def test_every_row_under_all_parameters_gives_the_defined_token(
         {"temperature": 0.8, "top_p": 0.95, "logprobs": 20},
         {"temperature": 2.0, "top_p": 0.99, "min_p": 0.01},
         {"temperature": 0.8, "min_p": 0.01},
+        {"temperature": 1.0, "logit_bias": ((49_151, 2.0), (0, -100.0)), "allowed": list(range(0, 49_152, 3))},
     ],
 )
 def test_a_vocabulary_of_real_size_gives_the_defined_tokens(isa: str, spread: float, params: dict[str, Any]) -> None:

@@ -11,9 +11,9 @@ from twostroke.params import SamplingParams
 class Request:
     """One question to the engine.
 
-    `arrival_s` is on the engine's clock. `seed` is the user's or the recorded one of an unseeded
-    request. `salt` separates tenants in the prefix cache. `stop_token_ids` joins the model's end
-    tokens (unless ignored) and the user's.
+    `arrival_s` is on the engine's clock. `seed` is the user's or the recorded one of an unseeded request;
+    answers of one seed differ by `choice_index`. `salt` separates tenants in the prefix cache.
+    `stop_token_ids` joins the model's end tokens (unless ignored) and the user's.
     """
 
     request_id: str
@@ -22,6 +22,7 @@ class Request:
     arrival_s: float
     seed: int
     stop_token_ids: frozenset[int] = frozenset()
+    choice_index: int = 0
     priority: int = 0
     salt: str = ""
     continues_text: bool = True  # the answer goes on after the prompt's own text; False: a chat turn begins

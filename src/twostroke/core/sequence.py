@@ -47,7 +47,12 @@ class Sequence:
     @classmethod
     def from_request(cls, request: Request, *, sequence_id: int) -> "Sequence":
         """A sequence that knows its prompt and has computed nothing."""
-        return cls(sequence_id=sequence_id, request=request, token_ids=list(request.prompt_token_ids))
+        return cls(
+            sequence_id=sequence_id,
+            request=request,
+            token_ids=list(request.prompt_token_ids),
+            choice_index=request.choice_index,
+        )
 
     @property
     def num_tokens(self) -> int:

@@ -19,7 +19,7 @@ from twostroke.engine.bind import Binder
 from twostroke.engine.cost_fit import StepCostFit
 from twostroke.engine.kv_store import KVSize, kv_usage
 from twostroke.engine.stream import Listener, OutputStream, TextStream
-from twostroke.errors import CapacityError, KernelError
+from twostroke.errors import CapacityError, KernelError, ParamsError
 from twostroke.program.program import KVGroup
 from twostroke.program.reader import Reader
 from twostroke.sample.sampler import Sampler, SamplingRow
@@ -77,7 +77,14 @@ class Engine:
         return bool(self._live)
 
     def add(self, request: Request, listener: Listener) -> None:
-        """Queue a request. Raises CapacityError when it could never run; nothing has changed then."""
+        """Queue a request. Raises CapacityError when it could never run; nothing has changed then.
+
+        Raises ParamsError when another request goes by its id.
+        """
+        if request.request_id in self._sequence_ids:
+            raise ParamsError(
+                f"request_id is {request.request_id!r}: a running request has it, take another", field="request_id"
+            )
         sequence = Sequence.from_request(request, sequence_id=self._next_sequence_id)
         stream = OutputStream(
             request, sequence_id=sequence.sequence_id, text=self._new_text(request), listener=listener

@@ -45,15 +45,22 @@ class OutputStream:
         self._pending: tuple[SampledToken, str] | None = None
         self._last_token_s: float | None = None
         self._first_text_s: float | None = None
+        self._num_accepted = 0
         self._num_handed = 0
 
     def accept(self, token: SampledToken) -> bool:
         """Take the next token; True when its text completes a stop string. Stop ids show no text."""
         text = ""
         if token.token_id not in self.request.stop_token_ids:
-            text = self._guarded(lambda: self._stop.feed(self._text.push(token.token_id)))
+            text = self._guarded(lambda: self._next_text(token.token_id))
+        self._num_accepted += 1
         self._pending = (token, text)
         return self._stop.matched is not None
+
+    def _next_text(self, token_id: int) -> str:
+        text = self._text.push(token_id)
+        is_early = self._num_accepted + 1 < self.request.params.min_tokens  # nothing may end the answer yet
+        return text if is_early else self._stop.feed(text)
 
     def live_through(self, record: StepRecord, absent: StallKind | None) -> None:
         """Remember a step for the account; `absent` says why the sequence had no row in it."""

@@ -1,4 +1,7 @@
-"""Penalties on tokens that were already there. A pure function, the definition the native sampler is held to."""
+"""What changes logits before anything is drawn: bans, biases, penalties on tokens that were already there.
+
+Pure functions, in the order they apply; the definition the native sampler is held to.
+"""
 
 from collections.abc import Sequence
 
@@ -6,8 +9,27 @@ import numpy as np
 
 from twostroke.params import SamplingParams
 from twostroke.sample.arithmetic import Floats
+from twostroke.sample.filters import Places
 
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+def without(logits: Floats, banned: Places | None) -> Floats:
+    """A copy of `logits` [vocab] in which the `banned` ids are impossible; ids beyond the row mean nothing."""
+    result = logits.copy()
+    if banned is not None:
+        result[banned[banned < len(logits)]] = -np.inf
+    return result
+
+
+def biased(logits: Floats, logit_bias: Sequence[tuple[int, float]]) -> Floats:
+    """A copy of `logits` [vocab] with biases added in float32; what is impossible or broken stays so."""
+    result = logits.copy()
+    for token_id, bias in logit_bias:
+        if token_id < len(logits) and np.isfinite(logits[token_id]):
+            with np.errstate(over="ignore"):
+                result[token_id] = np.clip(logits[token_id] + np.float32(bias), -_LARGEST, _LARGEST)
+    return result
 
 
 def penalised(logits: Floats, prompt: Sequence[int], output: Sequence[int], *, params: SamplingParams) -> Floats:

@@ -1,8 +1,8 @@
 """The definition of sampling: one row at a time, slow and obvious, in NumPy. The native sampler is held to it.
 
-Order: penalties, temperature, top-k, top-p, min-p, then the argmax over the survivors of
-score + Gumbel noise (Gumbel-max: Maddison et al. 2014), which is a draw from their softmax.
-Temperature 0 is the plain argmax, lowest id on ties. Tests alone call this.
+Order: bans (a grammar's mask, end tokens that come too early), logit bias, penalties, temperature, top-k,
+top-p, min-p, then the argmax over the survivors of score + Gumbel noise (Gumbel-max: Maddison et al. 2014),
+which is a draw from their softmax. Temperature 0 is the plain argmax, lowest id on ties. Tests alone call this.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from twostroke.params import SamplingParams
 from twostroke.sample.arithmetic import Floats
 from twostroke.sample.filters import Places, keep_min_p, keep_top_k, keep_top_p
 from twostroke.sample.logprobs import best_logprobs, log_softmax
-from twostroke.sample.penalties import penalised
+from twostroke.sample.penalties import biased, penalised, without
 from twostroke.sample.random import NoiseKey, gumbel, words_of
 
 # Beyond these a temperature acts like the limit it tends to: float32 could not hold the quotient.
@@ -23,9 +23,21 @@ MAX_TEMPERATURE = 1e30
 
 
 def choose_token(
-    logits: Floats, prompt: Sequence[int], output: Sequence[int], *, params: SamplingParams, key: NoiseKey
+    logits: Floats,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    *,
+    params: SamplingParams,
+    key: NoiseKey,
+    banned: Places | None = None,
 ) -> int | None:
-    """The next token after `prompt` and `output`; None for a row that is broken by NaN, inf or nothing but -inf."""
+    """The next token after `prompt` and `output`; None for a row that is broken by NaN, inf or nothing but -inf.
+
+    `banned` are ids that may not be drawn, whatever their logit; None where all may.
+    """
+    if not np.isfinite(logits.max()):
+        return None
+    logits = biased(without(logits, banned), params.logit_bias)
     if not np.isfinite(logits.max()):
         return None
     logits = penalised(logits, prompt, output, params=params)

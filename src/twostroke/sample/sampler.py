@@ -36,13 +36,13 @@ class Sampler:
         self.vocab_size = vocab_size
         self._native = _native.Sampler(vocab_size, isa=isa or _native.usable_isas()[0], pool=pool)
 
-    def start(self, request: Request, *, choice_index: int = 0) -> SamplingState:
-        """The state of a new sequence; the caller appends each token that the sequence grows by."""
+    def start(self, request: Request, *, choice_index: int | None = None) -> SamplingState:
+        """The state of a new sequence, a choice of its request; the caller appends each token it grows by."""
         params = request.params
         return SamplingState(
             request.prompt_token_ids,
             seed=request.seed,
-            choice_index=choice_index,
+            choice_index=request.choice_index if choice_index is None else choice_index,
             temperature=params.temperature,
             top_k=min(max(params.top_k or 0, 0), _ANY_TOP_K),
             top_p=params.top_p,
@@ -51,6 +51,9 @@ class Sampler:
             presence_penalty=params.presence_penalty,
             frequency_penalty=params.frequency_penalty,
             num_logprobs=params.logprobs,
+            logit_bias=params.logit_bias,
+            late_ids=sorted(request.stop_token_ids) if params.min_tokens else (),
+            num_late=params.min_tokens,
         )
 
     def close(self) -> None:
@@ -70,6 +73,6 @@ class Sampler:
 
 
 def _broken(row: SamplingRow, best_logit: float) -> SampledToken:
-    problem = "every logit is -inf" if best_logit == -np.inf else f"a logit is {best_logit}"
+    problem = "no token may be drawn: every logit is -inf" if best_logit == -np.inf else f"a logit is {best_logit}"
     position = row.state.position
     return SampledToken(row.sequence_id, NO_TOKEN, error=f"{problem} at position {position}: no token can be chosen")

@@ -17,6 +17,7 @@
 #include "bindings.h"
 #include "cpu.h"
 #include "program.h"
+#include "weight_arena.h"
 
 namespace nb = nanobind;
 
@@ -48,8 +49,9 @@ KVPrecision precision_named(const std::string& name) {
     fail("unknown KV precision '", name, "'");
 }
 
-// Packs a matrix on all threads of the pool.
-Weight* pack_weight(Pool& pool, const std::string& type_name, Bytes data, int32_t rows, int32_t cols) {
+// Packs a matrix on all threads of the pool, into the arena or memory of its own.
+Weight* pack_weight(Pool& pool, const std::string& type_name, Bytes data, int32_t rows, int32_t cols,
+                    const WeightArena* arena, size_t offset) {
     TensorType type;
     if (!tensor_type_from_name(type_name.c_str(), &type)) fail("unknown tensor type ", type_name);
     if (rows < 1 || cols < 1 || cols % block_elements(type) != 0)
@@ -57,7 +59,8 @@ Weight* pack_weight(Pool& pool, const std::string& type_name, Bytes data, int32_
     const size_t wanted = rows * row_bytes(type, cols);
     if (data.size() != wanted)
         fail("needs ", std::to_string(wanted), " bytes, got ", std::to_string(data.size()));
-    auto weight = std::make_unique<Weight>(type, rows, cols);
+    auto weight = arena == nullptr ? std::make_unique<Weight>(type, rows, cols)
+                                   : std::make_unique<Weight>(type, rows, cols, arena->pages(), offset);
     nb::gil_scoped_release released;
     constexpr int32_t kPanelsPerItem = 16;
     const int32_t num_panels = weight->num_panels;
@@ -213,7 +216,9 @@ void bind_program(nb::module_& m) {
     nb::class_<Pool>(m, "Pool")
         .def(nb::init<int, uint64_t>(), nb::arg("num_threads"), nb::arg("num_past_runs") = 0)
         .def_prop_ro("num_threads", &Pool::num_threads)
-        .def("pack_weight", &pack_weight, nb::rv_policy::take_ownership)
+        .def("pack_weight", &pack_weight, nb::rv_policy::take_ownership, nb::arg("tensor_type"),
+             nb::arg("data"), nb::arg("rows"), nb::arg("cols"), nb::arg("arena") = nb::none(),
+             nb::arg("offset") = 0)
         .def("count_shares", &count_shares);
     nb::class_<KVStore>(m, "KVStore")
         .def(nb::new_(&make_store), nb::arg("precision"), nb::arg("block_size"), nb::arg("groups"))

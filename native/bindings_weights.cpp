@@ -11,6 +11,7 @@
 #include "bindings.h"
 #include "cpu.h"
 #include "weight.h"
+#include "weight_arena.h"
 
 namespace nb = nanobind;
 
@@ -73,6 +74,13 @@ Weight* pack_weight(const std::string& type_name, Bytes data, int32_t rows, int3
     nb::gil_scoped_release released;
     weight->pack(data.data(), 0, weight->num_panels);
     return weight;
+}
+
+size_t packed_bytes_of(const std::string& type_name, int32_t rows, int32_t cols) {
+    const TensorType type = type_of(type_name);
+    if (rows < 0 || cols < 0 || cols % block_elements(type) != 0)
+        throw nb::value_error(("no matrix of " + type_name + " has this shape").c_str());
+    return packed_bytes(type, rows, cols);
 }
 
 nb::ndarray<nb::numpy, float> unpack_weight_row(const Weight& weight, int32_t row) {
@@ -231,6 +239,11 @@ void bind_weights(nb::module_& m) {
         .def_prop_ro("num_bytes", &Weight::num_bytes)
         .def("packed_panel", &packed_panel, nb::arg("panel"))
         .def("unpack_row", &unpack_weight_row, nb::arg("row"));
+    nb::class_<WeightArena>(m, "WeightArena")
+        .def(nb::init<size_t>(), nb::arg("num_bytes"))
+        .def_prop_ro("num_bytes", &WeightArena::num_bytes);
+    m.def("packed_bytes", &packed_bytes_of, nb::arg("tensor_type"), nb::arg("rows"), nb::arg("cols"),
+          "Bytes of a packed matrix, a multiple of 64");
     m.def("pack_weight", &pack_weight, nb::arg("tensor_type"), nb::arg("data"), nb::arg("rows"),
           nb::arg("cols"));
     m.def("linear", &linear, nb::arg("weight"), nb::arg("x"), nb::arg("isa"),

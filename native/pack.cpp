@@ -178,6 +178,10 @@ size_t panel_bytes(TensorType type, int32_t cols) {
     return row_bytes(type, pairs ? cols + cols % 2 : cols) * kPanelRows;
 }
 
+size_t packed_bytes(TensorType type, int32_t rows, int32_t cols) {
+    return static_cast<size_t>(num_panels(rows)) * panel_bytes(type, cols);
+}
+
 void pack_panels(TensorType type, const uint8_t* source, int32_t rows, int32_t cols, int32_t first_panel,
                  int32_t last_panel, uint8_t* packed) {
     const size_t stride = row_bytes(type, cols);

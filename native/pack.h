@@ -33,6 +33,8 @@ int32_t num_panels(int32_t rows);
 // Bytes of one row of `cols` elements in a file, and of one packed panel.
 size_t row_bytes(TensorType type, int32_t cols);
 size_t panel_bytes(TensorType type, int32_t cols);
+// Bytes of a whole packed matrix, a multiple of 64.
+size_t packed_bytes(TensorType type, int32_t rows, int32_t cols);
 
 // Packs panels [first_panel, last_panel) of a matrix [rows][cols] that starts at `source` (any alignment)
 // into `packed`, where the whole matrix starts (64-byte aligned). Ranges may be packed on several threads at

@@ -1,7 +1,5 @@
 """The native reader: what the reference computes, the same bits however a step is cut, batched or threaded."""
 
-import mmap
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from twostroke import _native
 from twostroke.errors import ConfigError, KernelError
 from twostroke.model.families import build_program
 from twostroke.model.source import ModelSource
-from twostroke.program.native import NativeReader, release_pages
+from twostroke.program.native import NativeReader
 from twostroke.program.program import Program
 from twostroke.program.quant import FloatArray
 from twostroke.program.reader import KVSpec, Precision
@@ -171,19 +169,3 @@ def test_a_closed_reader_lets_go_of_everything() -> None:
     _, reader = make_native(make_source("llama"))
     reader.close()
     assert not hasattr(reader, "_bound")
-
-
-def test_pages_of_a_mapped_file_are_released_and_can_be_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "weights"
-    content = np.arange(5 * mmap.PAGESIZE, dtype=np.uint32).view(np.uint8)
-    path.write_bytes(content.tobytes())
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    data = np.frombuffer(mapped, np.uint8)[100:-100]
-    release_pages(data)
-    assert np.array_equal(data, content[100:-100])
-
-
-def test_memory_that_is_no_mapping_is_left_alone() -> None:
-    release_pages(np.zeros(10, np.uint8))
-    release_pages(np.frombuffer(b"abc", np.uint8))

@@ -4,11 +4,9 @@ The engine creates it through `llm.py`; it owns threads, KV bytes and packed wei
 and block ids are checked by the native side before anything is written.
 """
 
-import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from twostroke import _native
 from twostroke.errors import ConfigError, KernelError
@@ -28,7 +26,8 @@ from twostroke.program.op import (
     ScaleAttrs,
     SoftcapAttrs,
 )
-from twostroke.program.program import Axis, BoundStep, Instr, Program
+from twostroke.program.packed import pack_matrices, stored_tensor
+from twostroke.program.program import Axis, BoundStep, Instr, Program, WeightSpec
 from twostroke.program.quant import FloatArray, StoredTensor, dequantise
 from twostroke.program.reader import KVSpec
 
@@ -122,55 +121,11 @@ class NativeReader:
             ],
             [(list(table.inv_freq), table.magnitude) for table in program.rope_tables],
         )
-        weights = _Weights(self._pool, program, tensors)
+        matrices = pack_matrices(program, tensors, pool=self._pool)
         for instr in program.instrs:
-            _add(bound, instr, weights)
+            _add(bound, instr, matrices=matrices, vector=lambda name: _vector(tensors, program.weights[name]))
         bound.finish(list(groups))
         return bound
-
-
-class _Weights:
-    """Matrices packed once each, however often they are used, and vectors as float32."""
-
-    def __init__(self, pool: _native.Pool, program: Program, tensors: Mapping[str, StoredTensor]) -> None:
-        self._pool = pool
-        self._program = program
-        self._tensors = tensors
-        self._packed: dict[str, _native.Weight] = {}
-
-    def matrix(self, name: str) -> _native.Weight:
-        if name not in self._packed:
-            tensor = self._tensor(name)
-            rows, cols = tensor.shape
-            self._packed[name] = self._pool.pack_weight(tensor.tensor_type, tensor.data, rows, cols)
-            release_pages(tensor.data)
-        return self._packed[name]
-
-    def vector(self, name: str) -> FloatArray:
-        tensor = self._tensor(name)
-        return np.ascontiguousarray(dequantise(tensor.tensor_type, tensor.data, tensor.shape), np.float32)
-
-    def _tensor(self, name: str) -> StoredTensor:
-        tensor, spec = self._tensors[name], self._program.weights[name]
-        if tuple(tensor.shape) != spec.shape:
-            raise KernelError(f"{name} has shape {list(tensor.shape)}, the program says {list(spec.shape)}")
-        return tensor
-
-
-def release_pages(data: npt.NDArray[np.uint8]) -> None:
-    """Tells the system that a mapped file's pages are not needed now; they stay in its cache. Else does nothing."""
-    root: object = data
-    while isinstance(root, np.ndarray):
-        root = root.base
-    if isinstance(root, memoryview):
-        root = root.obj
-    if not isinstance(root, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
-        return
-    start = data.ctypes.data - np.frombuffer(root, np.uint8, count=1).ctypes.data
-    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-    last = (start + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if last > first:
-        root.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def _choose_isa(isa: str | None) -> str:
@@ -192,23 +147,34 @@ def _make_store(program: Program, kv: KVSpec) -> _native.KVStore:
     return _native.KVStore(kv.precision, kv.block_size, groups)
 
 
-def _add(bound: _native.Program, instr: Instr, weights: _Weights) -> None:
+def _vector(tensors: Mapping[str, StoredTensor], spec: WeightSpec) -> FloatArray:
+    tensor = stored_tensor(tensors, spec)
+    return np.ascontiguousarray(dequantise(tensor.tensor_type, tensor.data, tensor.shape), np.float32)
+
+
+def _add(
+    bound: _native.Program,
+    instr: Instr,
+    *,
+    matrices: Mapping[str, _native.Weight],
+    vector: Callable[[str], FloatArray],
+) -> None:
     ints, floats = _numbers(instr.attrs)
-    matrices: list[_native.Weight] = []
+    weights: list[_native.Weight] = []
     vectors: list[FloatArray] = []
     if isinstance(instr.attrs, RmsNormAttrs):
-        vectors = [weights.vector(instr.weights[0])]
+        vectors = [vector(instr.weights[0])]
     else:
-        matrices = [weights.matrix(name) for name in instr.weights]
+        weights = [matrices[name] for name in instr.weights]
     if isinstance(instr.attrs, LinearAttrs):
         empty = np.empty(0, np.float32)
-        vectors = [empty if name is None else weights.vector(name) for name in instr.attrs.biases]
+        vectors = [empty if name is None else vector(name) for name in instr.attrs.biases]
     bound.add(
         op=instr.op.value,
         name=instr.name,
         inputs=list(instr.inputs),
         outputs=list(instr.outputs),
-        weights=matrices,
+        weights=weights,
         vectors=vectors,
         ints=ints,
         floats=floats,

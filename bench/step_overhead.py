@@ -16,7 +16,7 @@ from twostroke.cache.config import CacheConfig
 from twostroke.core.clock import WallClock
 from twostroke.core.request import Request
 from twostroke.engine.bind import Binder
-from twostroke.engine.cost_fit import StepCostFit, StepCounts
+from twostroke.engine.cost_fit import StepCostFit, StepCounts, assumed_cost
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_store import KVSize
 from twostroke.handle import ResultCollector
@@ -64,7 +64,8 @@ class NothingText:
 def make_engine() -> Engine:
     config = SchedulerConfig(max_rows=32, max_step_tokens=512)
     cache = KVCache(CacheConfig(block_size=BLOCK_SIZE, num_blocks=(NUM_BLOCKS,), windows=(None,)))
-    fit = StepCostFit(StepCounts(weight_bytes=1e5, token_ops=1e5, kv_bytes=100, pair_ops=100))
+    counts = StepCounts(weight_bytes=1e5, token_ops=1e5, head_bytes=1e5, head_ops=1e5, kv_bytes=100, pair_ops=100)
+    fit = StepCostFit(assumed_cost(counts))
     spec = KVSpec(precision="bf16", block_size=BLOCK_SIZE, num_blocks=(NUM_BLOCKS,))
     return Engine(
         reader=NothingReader(),

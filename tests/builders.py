@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tests.builders_cost import make_cost
 from twostroke.cache.cache import KVCache
 from twostroke.cache.config import CacheConfig
 from twostroke.core.clock import VirtualClock
 from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.request import Request
 from twostroke.engine.bind import Binder
-from twostroke.engine.cost_fit import StepCostFit, StepCounts
+from twostroke.engine.cost_fit import StepCostFit
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_store import KVSize
 from twostroke.errors import KernelError
@@ -145,7 +146,7 @@ class Bench:
             ),
             sampler=Sampler(VOCAB),
             clock=self.clock,
-            fit=StepCostFit(StepCounts(weight_bytes=1e6, token_ops=1e6, kv_bytes=100, pair_ops=100)),
+            fit=StepCostFit(make_cost(base_s=STEP_S, token_s=TOKEN_S)),
             kv_size=KVSize(
                 spec=KVSpec(precision="f32", block_size=block_size, num_blocks=(num_blocks,)),
                 context=num_blocks * block_size,

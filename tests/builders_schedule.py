@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from tests.builders_cost import make_cost
 from twostroke.cache.cache import KVCache
 from twostroke.cache.config import CacheConfig
 from twostroke.core.request import Request
@@ -41,10 +42,10 @@ def make_scheduler(
 
 
 def make_step_cost(
-    *, decode_s: float = 0.010, token_s: float = 0.001, kv_s: float = 0.0, pair_s: float = 0.0
+    *, decode_s: float = 0.010, token_s: float = 0.001, position_s: float = 0.0, pair_s: float = 0.0
 ) -> StepCost:
     """Linear: a step costs `decode_s` plus `token_s` for every token."""
-    return StepCost(base_s=decode_s, weights_s=0.0, token_s=token_s, row_s=0.0, kv_s=kv_s, pair_s=pair_s)
+    return make_cost(base_s=decode_s, token_s=token_s, position_s=position_s, pair_s=pair_s)
 
 
 def make_sequence(

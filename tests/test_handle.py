@@ -5,18 +5,18 @@ from queue import SimpleQueue
 
 import pytest
 
+from tests.builders_cost import make_cost
 from twostroke.core.account import Account, StepRecord
 from twostroke.core.event import Event, FinishEvent, KVUsage, Timing, TokenEvent, Usage
 from twostroke.core.ledger import Part
 from twostroke.core.phase import Phase
 from twostroke.core.sequence import FinishReason
 from twostroke.core.step import RowPlan, TokenLogprob
-from twostroke.core.step_cost import StepCost
 from twostroke.errors import TwostrokeError
 from twostroke.handle import EventStream, Handle, ResultCollector, result_of
 
 WAIT_S = 10.0
-COST = StepCost(base_s=0.0, weights_s=0.0, token_s=0.001, row_s=0.0, kv_s=0.0, pair_s=0.0)
+COST = make_cost(token_s=0.001)
 
 
 def token(number: int, text: str, *, logprob: float | None = None) -> TokenEvent:

@@ -1,15 +1,20 @@
 """From file to engine: what is read off the file, and options that are out of range."""
 
+import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.builders_cost import make_cost
 from tests.builders_gguf import write_gemma3, write_llama
 from tests.builders_llm import TEMPLATE, config_of, write_puppet
 from tests.cases.puppet import EOS
 from twostroke.config import Config
 from twostroke.core.clock import WallClock
+from twostroke.core.cost_file import cost_to_json
 from twostroke.engine.cores import usable_cores
+from twostroke.engine.cost_fit import assumed_cost
 from twostroke.errors import ChatTemplateError, ConfigError, ModelNotFoundError
 from twostroke.load import (
     BLOCK_SIZE,
@@ -29,14 +34,16 @@ from twostroke.model.open import open_model
 from twostroke.program.cost import Row, fold_costs
 
 
-def load(path: Path, *, defaults: ModelDefaults | None = None, context: int | None = None) -> LoadedModel:
+def load(
+    path: Path, *, defaults: ModelDefaults | None = None, context: int | None = None, kv: str | None = None
+) -> LoadedModel:
     return load_model(
         path,
         config=config_of(path.parent),
         clock=WallClock(),
         threads=None,
         context=context,
-        kv=None,
+        kv=kv,
         defaults=defaults or ModelDefaults(),
     )
 
@@ -142,9 +149,35 @@ def test_threads_out_of_range_name_the_range(tmp_path: Path, threads: int) -> No
 def test_step_counts_price_a_step_as_the_program_does(tmp_path: Path) -> None:
     program = build_program(open_model(write_llama(tmp_path / "llama.gguf", tensor_type="Q8_0")))
     cost = fold_costs(program, kv_precision="bf16")
-    counts = _step_counts(cost)
-    step = cost.step([Row(100, 1)])
-    assert counts.weight_bytes == step.weight_bytes
+    counts = _step_counts(program, cost)
+    step, without_head = cost.step([Row(100, 1)]), cost.step([Row(100, 1, needs_logits=False)])
+    assert counts.weight_bytes == without_head.weight_bytes
+    assert counts.weight_bytes + counts.head_bytes == step.weight_bytes
     assert counts.kv_bytes * 101 == step.kv_bytes
-    without_head = cost.step([Row(100, 1, needs_logits=False)])
-    assert counts.token_ops + counts.pair_ops * 101 == without_head.total_flops < step.total_flops
+    assert counts.token_ops + counts.pair_ops * 101 == without_head.total_flops
+    assert counts.head_ops == step.total_flops - without_head.total_flops > 0
+    assert counts.windows == ((None, 1.0),)
+
+
+def test_groups_share_attention_by_their_layers_and_heads(tmp_path: Path) -> None:
+    program = build_program(open_model(write_gemma3(tmp_path / "gemma3.gguf", tensor_type="Q8_0")))
+    counts = _step_counts(program, fold_costs(program, kv_precision="bf16"))
+    assert [window for window, _ in counts.windows] == [group.window for group in program.kv_groups]
+    assert sum(share for _, share in counts.windows) == pytest.approx(1.0)
+    layers = [len(group.layers) for group in program.kv_groups]
+    assert [share * sum(layers) for _, share in counts.windows] == pytest.approx(layers)
+
+
+def test_a_cost_the_dyno_left_is_where_the_engine_starts(tmp_path: Path) -> None:
+    path = write_puppet(tmp_path / "puppet.gguf", context=100)
+    measured = make_cost(token_s=0.25)
+    with closing(load(path)) as model:
+        assert (model.fit.start, model.fit.is_measured) == (assumed_cost(model.counts), False)
+        file = model.cost_key.path(config_of(tmp_path).home)
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"cost": cost_to_json(measured)}))
+    with closing(load(path)) as model:
+        assert (model.fit.start, model.fit.is_measured) == (measured, True)
+        assert model.fit.cost() == measured
+    with closing(load(path, kv="f16")) as model:
+        assert not model.fit.is_measured

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.builders_cost import make_cost as make_step_cost
 from tests.builders_sources import make_source
 from tests.view.builders import make_result
 from twostroke.core.account import Account, StepRecord
@@ -14,7 +15,6 @@ from twostroke.core.peaks import Peaks
 from twostroke.core.phase import Phase
 from twostroke.core.report import Bound, Result
 from twostroke.core.step import RowPlan
-from twostroke.core.step_cost import StepCost
 from twostroke.model.families import build_program
 from twostroke.phase_use import judge, phase_report
 from twostroke.program.cost import Cost, ProgramCost, Row, fold_costs
@@ -28,7 +28,7 @@ PEAKS = Peaks(
     fp32_ops_per_s=100.0,
     read_bytes_per_s=200.0,
 )
-STEP_COST = StepCost(base_s=0.0, weights_s=0.0, token_s=0.001, row_s=0.0, kv_s=0.0, pair_s=0.0)
+STEP_COST = make_step_cost(token_s=0.001)
 
 
 def make_cost(*, int8: int = 0, bf16: int = 0, fp32: int = 0, weight_bytes: int = 0, kv_bytes: int = 0) -> Cost:

@@ -1,18 +1,21 @@
 """From a model file to a running engine: the one place that knows every room. Called by LLM alone."""
 
+import hashlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
 
+from twostroke import _native
 from twostroke.cache.cache import KVCache
 from twostroke.cache.config import CacheConfig
 from twostroke.config import MAX_THREADS, Config
 from twostroke.core.clock import Clock
+from twostroke.core.cost_file import CostKey, read_cost
 from twostroke.engine.bind import Binder
-from twostroke.engine.cores import usable_cores, usable_cpus
-from twostroke.engine.cost_fit import StepCostFit, StepCounts
+from twostroke.engine.cores import cpu_model, usable_cores, usable_cpus
+from twostroke.engine.cost_fit import StepCostFit, StepCounts, assumed_cost
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_store import KVSize, available_memory_bytes, plan_kv
 from twostroke.errors import ConfigError
@@ -65,6 +68,9 @@ class LoadedModel:
     sampler: Sampler
     engine: Engine
     cost: ProgramCost
+    counts: StepCounts
+    cost_key: CostKey
+    fit: StepCostFit
     threads: int
 
     def close(self) -> None:
@@ -113,6 +119,9 @@ def load_model(
         loaded_text = text.result()
     cost = fold_costs(program, kv_precision=precision)
     sampler = Sampler(min(program.vocab_size, loaded_text.tokenizer.vocab_size), isa=reader.isa, pool=reader.pool)
+    counts = _step_counts(program, cost)
+    key = _cost_key(source, reader, precision=precision, threads=num_threads)
+    fit = _cost_fit(counts, key, home=config.home)
     engine = _engine(
         source,
         program,
@@ -122,7 +131,7 @@ def load_model(
         sampler=sampler,
         limits=limits,
         clock=clock,
-        cost=cost,
+        fit=fit,
     )
     return LoadedModel(
         path=path,
@@ -134,6 +143,9 @@ def load_model(
         sampler=sampler,
         engine=engine,
         cost=cost,
+        counts=counts,
+        cost_key=key,
+        fit=fit,
         threads=num_threads,
     )
 
@@ -169,7 +181,7 @@ def _engine(
     sampler: Sampler,
     limits: SchedulerConfig,
     clock: Clock,
-    cost: ProgramCost,
+    fit: StepCostFit,
 ) -> Engine:
     cache = KVCache(
         CacheConfig(
@@ -180,7 +192,6 @@ def _engine(
             precision=size.spec.precision,
         )
     )
-    fit = StepCostFit(_step_counts(cost))
     return Engine(
         reader=reader,
         scheduler=Scheduler(cache, limits, fit.cost()),
@@ -201,21 +212,37 @@ def _engine(
     )
 
 
-def _step_counts(cost: ProgramCost) -> StepCounts:
-    """The counts a step's time is affine in, read off made-up rows.
+def _cost_fit(counts: StepCounts, key: CostKey, *, home: Path) -> StepCostFit:
+    """From what the dyno measured here, if it did."""
+    measured = read_cost(key.path(home))
+    return StepCostFit(assumed_cost(counts) if measured is None else measured, is_measured=measured is not None)
 
-    A sliding window is taken as unbounded. The head counts as bytes alone: few rows of a step need it,
-    so reading its weights outlasts its arithmetic.
-    """
-    silent = cost.step([Row(0, 1, needs_logits=False)])
-    one = cost.step([Row(0, 1)])
+
+def _step_counts(program: Program, cost: ProgramCost) -> StepCounts:
+    """The counts a step's time depends on, read off made-up rows at depth 0, where no window hides anything."""
+    silent, one = cost.step([Row(0, 1, needs_logits=False)]), cost.step([Row(0, 1)])
     deep = cost.step([Row(1, 1)])
     pair_ops = deep.total_flops - one.total_flops
+    sizes = [len(group.layers) * group.num_kv_heads * group.head_dim for group in program.kv_groups]
     return StepCounts(
-        weight_bytes=one.weight_bytes,
+        weight_bytes=silent.weight_bytes,
         token_ops=silent.total_flops - pair_ops,
+        head_bytes=one.weight_bytes - silent.weight_bytes,
+        head_ops=one.total_flops - silent.total_flops,
         kv_bytes=deep.kv_bytes - one.kv_bytes,
         pair_ops=pair_ops,
+        windows=tuple((group.window, size / sum(sizes)) for group, size in zip(program.kv_groups, sizes, strict=True)),
+    )
+
+
+def _cost_key(source: ModelSource, reader: NativeReader, *, precision: str, threads: int) -> CostKey:
+    return CostKey(
+        cpu=cpu_model(),
+        isa=reader.isa,
+        threads=threads,
+        build=hashlib.sha256(Path(_native.__file__).read_bytes()).hexdigest(),
+        model=source.fingerprint,
+        precision=precision,
     )
 
 

@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.builders_cost import make_cost
 from twostroke.core.account import Account, StepRecord, shares
 from twostroke.core.ledger import Part, StallKind
 from twostroke.core.phase import Phase
 from twostroke.core.step import RowPlan
-from twostroke.core.step_cost import StepCost
 
-COST = StepCost(base_s=0.001, weights_s=0.010, token_s=0.001, row_s=0.0001, kv_s=1e-6, pair_s=1e-7)
+COST = make_cost(
+    base_s=0.001, weights_s=0.010, token_s=0.001, row_s=0.0001, position_s=1e-6, pair_s=1e-7, sharpness=1.5
+)
 
 
 def row(sequence_id: int, *, start: int, tokens: int, phase: Phase) -> RowPlan:
@@ -134,7 +136,7 @@ def test_a_running_account_cannot_be_closed() -> None:
 
 
 def test_a_step_is_shared_as_computed_by_hand() -> None:
-    cost = StepCost(base_s=2.0, weights_s=0.0, token_s=1.0, row_s=0.0, kv_s=0.0, pair_s=0.0)
+    cost = make_cost(base_s=2.0, token_s=1.0)
     rows = (
         row(0, start=9, tokens=1, phase=Phase.DECODE),
         row(1, start=9, tokens=1, phase=Phase.DECODE),
@@ -154,7 +156,7 @@ def test_a_step_is_shared_as_computed_by_hand() -> None:
 
 
 def test_a_cost_that_knows_nothing_gives_every_row_the_whole_step() -> None:
-    nothing = StepCost(base_s=0.0, weights_s=0.0, token_s=0.0, row_s=0.0, kv_s=0.0, pair_s=0.0)
+    nothing = make_cost()
     rows = (row(0, start=9, tokens=1, phase=Phase.DECODE), row(1, start=0, tokens=4, phase=Phase.PREFILL))
     step = replace(record(*rows, wall_s=0.25), cost=nothing)
     assert shares(step, 0) == (0.25, {})
@@ -162,7 +164,7 @@ def test_a_cost_that_knows_nothing_gives_every_row_the_whole_step() -> None:
 
 
 def test_prefills_that_add_nothing_share_the_blame_equally() -> None:
-    flat = StepCost(base_s=1.0, weights_s=0.0, token_s=0.0, row_s=0.0, kv_s=0.0, pair_s=0.0)
+    flat = make_cost(base_s=1.0)
     rows = (
         row(0, start=9, tokens=1, phase=Phase.DECODE),
         row(1, start=0, tokens=4, phase=Phase.PREFILL),

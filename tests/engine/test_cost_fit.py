@@ -1,76 +1,113 @@
-"""Rates learned from steps of a machine whose law is known."""
+"""A cost kept true by steps of a machine whose law is known."""
+
+import logging
 
 import pytest
+from hypothesis import given, strategies as st
 
+from tests.builders_cost import make_cost
 from twostroke.core.phase import Phase
 from twostroke.core.step import RowPlan
-from twostroke.engine.cost_fit import BASE_S, REFIT_STEPS, ROW_S, StepCostFit, StepCounts
+from twostroke.core.step_cost import StepCost
+from twostroke.engine.cost_fit import DRIFT, REFIT_STEPS, WINDOW, StepCostFit, StepCounts, assumed_cost
 
-COUNTS = StepCounts(weight_bytes=100e6, token_ops=200e6, kv_bytes=20e3, pair_ops=50e3)
-OPS_PER_S, BYTES_PER_S = 400e9, 50e9
+COUNTS = StepCounts(weight_bytes=66e6, token_ops=212e6, head_bytes=30e6, head_ops=56e6, kv_bytes=23e3, pair_ops=70e3)
+PREFILL, DECODE = (0, 512), (512, 1)
 
 
 def rows(*sizes: tuple[int, int]) -> list[RowPlan]:
     return [RowPlan(i, start, n, Phase.PREFILL, needs_logits=True) for i, (start, n) in enumerate(sizes)]
 
 
-def true_seconds(step: list[RowPlan]) -> float:
-    num_tokens = sum(row.num_tokens for row in step)
-    kv = sum(row.start_pos + row.num_tokens for row in step)
-    pairs = sum(
-        row.num_tokens * row.start_pos + row.num_tokens * (row.num_tokens + 1) / 2 for row in step if row.num_tokens > 1
-    )
-    compute_s = (COUNTS.token_ops * num_tokens + COUNTS.pair_ops * pairs) / OPS_PER_S
-    bytes_s = (COUNTS.weight_bytes + COUNTS.kv_bytes * kv) / BYTES_PER_S
-    return BASE_S + ROW_S * len(step) + max(compute_s, bytes_s)
-
-
-def fitted(*steps: list[RowPlan]) -> StepCostFit:
-    fit = StepCostFit(COUNTS)
-    for step in steps * 5:
-        fit.observe(step, wall_s=true_seconds(step))
+def live(fit: StepCostFit, machine: StepCost, *steps: tuple[int, int], times: int = 1) -> StepCostFit:
+    for step in steps * times:
+        fit.observe(rows(step), wall_s=machine.seconds(rows(step)))
     return fit
 
 
-def test_both_rates_are_found_from_a_run_of_prefill_and_decode() -> None:
-    fit = fitted(rows((0, 512)), rows((512, 1)), rows((513, 1)))
-    assert fit.ops_per_s == pytest.approx(OPS_PER_S, rel=0.02)
-    assert fit.bytes_per_s == pytest.approx(BYTES_PER_S, rel=0.02)
+def test_without_a_dyno_a_few_steps_find_both_paces() -> None:
+    machine = assumed_cost(COUNTS).scaled(reads=0.1, arithmetic=0.15)
+    fit = live(StepCostFit(assumed_cost(COUNTS)), machine, PREFILL, DECODE, times=5)
     for step in (rows((0, 256)), rows((100, 1)), rows((100, 1), (300, 1))):
-        assert fit.cost().seconds(step) == pytest.approx(true_seconds(step), rel=0.1)
+        assert fit.cost().seconds(step) == pytest.approx(machine.seconds(step), rel=0.1)
+
+
+def test_before_the_first_step_the_assumption_is_slow_but_not_absurd() -> None:
+    assert 0.01 < assumed_cost(COUNTS).seconds(rows((0, 16))) < 1.0
+
+
+def test_the_very_first_step_counts_where_nothing_was_measured() -> None:
+    machine = assumed_cost(COUNTS).scaled(reads=0.1, arithmetic=0.1)
+    fit = live(StepCostFit(assumed_cost(COUNTS)), machine, PREFILL)
+    assert fit.cost().seconds(rows(PREFILL)) == pytest.approx(machine.seconds(rows(PREFILL)), rel=0.05)
 
 
 def test_one_late_step_moves_nothing() -> None:
-    fit = fitted(rows((0, 512)), rows((512, 1)))
-    before = fit.cost()
-    fit.observe(rows((512, 1)), wall_s=5.0)
-    assert fit.cost().seconds(rows((9, 1))) == pytest.approx(before.seconds(rows((9, 1))), rel=0.02)
-
-
-def test_before_the_first_step_the_prior_is_slow_but_not_absurd() -> None:
-    cost = StepCostFit(COUNTS).cost()
-    assert 0.01 < cost.seconds(rows((0, 16))) < 1.0
+    fit = live(StepCostFit(assumed_cost(COUNTS)), assumed_cost(COUNTS), PREFILL, DECODE, times=5)
+    before = fit.cost().seconds(rows(DECODE))
+    fit.observe(rows(DECODE), wall_s=5.0)
+    assert fit.cost().seconds(rows(DECODE)) == pytest.approx(before, rel=0.02)
 
 
 def test_a_step_shorter_than_its_own_overhead_teaches_nothing() -> None:
-    fit = StepCostFit(COUNTS)
-    fit.observe(rows((0, 1)), wall_s=BASE_S / 2)
+    fit = StepCostFit(assumed_cost(COUNTS))
+    fit.observe(rows((0, 1)), wall_s=fit.cost().base_s / 2)
     assert fit.num_observed == 0
 
 
+def test_a_cost_that_knows_nothing_learns_nothing() -> None:
+    fit = live(StepCostFit(make_cost()), assumed_cost(COUNTS), PREFILL, DECODE)
+    assert fit.cost() == make_cost()
+
+
 def test_a_full_window_moves_the_cost_every_few_steps_only() -> None:
-    fit = fitted(*[rows((512, 1))] * 10)
+    fit = live(StepCostFit(assumed_cost(COUNTS)), assumed_cost(COUNTS), DECODE, times=40)
     costs = [fit.cost()]
     for number in range(4 * REFIT_STEPS):
-        fit.observe(rows((512, 1)), wall_s=0.01 + 0.0001 * number)
+        fit.observe(rows(DECODE), wall_s=0.03 + 0.0001 * number)
         costs.append(fit.cost())
     assert len({id(cost) for cost in costs}) <= 5
-    assert costs[-1].seconds(rows((512, 1))) > costs[0].seconds(rows((512, 1)))
+    assert costs[-1].seconds(rows(DECODE)) > costs[0].seconds(rows(DECODE))
 
 
 def test_the_first_chunks_after_many_decodes_count_at_once() -> None:
-    fit = fitted(*[rows((512, 1))] * 10)
-    before = fit.cost()
-    fit.observe(rows((0, 512)), wall_s=true_seconds(rows((0, 512))))
-    assert fit.cost() is not before
-    assert fit.ops_per_s == pytest.approx(OPS_PER_S, rel=0.02)
+    machine = assumed_cost(COUNTS).scaled(reads=1.0, arithmetic=0.1)
+    fit = live(StepCostFit(assumed_cost(COUNTS)), machine, DECODE, times=40)
+    live(fit, machine, PREFILL)
+    assert fit.cost().seconds(rows(PREFILL)) == pytest.approx(machine.seconds(rows(PREFILL)), rel=0.05)
+
+
+MEASURED = assumed_cost(COUNTS).scaled(reads=0.1, arithmetic=0.1)
+
+
+@given(st.floats(0.2, 5.0), st.integers(1, WINDOW // 2))
+def test_a_measured_cost_yields_to_no_minority_of_steps(factor: float, times: int) -> None:
+    fit = live(StepCostFit(MEASURED, is_measured=True), MEASURED.scaled(reads=factor, arithmetic=1.0), DECODE)
+    live(fit, MEASURED.scaled(reads=factor, arithmetic=factor), DECODE, times=times - 1)
+    assert fit.cost().seconds(rows(DECODE)) == pytest.approx(MEASURED.seconds(rows(DECODE)))
+
+
+@pytest.mark.parametrize(("factor", "step", "phase"), [(3.0, DECODE, "decode"), (0.3, PREFILL, "prefill")])
+def test_drift_is_followed_and_told_once(
+    factor: float, step: tuple[int, int], phase: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit = StepCostFit(MEASURED, is_measured=True)
+    machine = MEASURED.scaled(reads=factor, arithmetic=factor)
+    with caplog.at_level(logging.WARNING, logger="twostroke"):
+        live(fit, machine, step, times=5 * WINDOW)
+    assert fit.cost().seconds(rows(step)) == pytest.approx(machine.seconds(rows(step)), rel=0.05)
+    (said,) = [each.getMessage() for each in caplog.records]
+    assert f"steps of {phase} take {factor:.1f}" in said
+    assert "twostroke dyno" in said
+
+
+@pytest.mark.parametrize("factor", [0.97 * DRIFT, 1.03 / DRIFT])
+def test_a_pace_within_the_bound_is_no_drift(factor: float, caplog: pytest.LogCaptureFixture) -> None:
+    fit = StepCostFit(MEASURED, is_measured=True)
+    live(fit, MEASURED.scaled(reads=factor, arithmetic=factor), PREFILL, DECODE, times=3 * WINDOW)
+    assert not caplog.records
+
+
+def test_an_assumption_far_off_is_no_drift(caplog: pytest.LogCaptureFixture) -> None:
+    live(StepCostFit(assumed_cost(COUNTS)), MEASURED, PREFILL, DECODE, times=WINDOW)
+    assert not caplog.records

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.builders import ByteText, Listener
+from tests.builders_cost import make_cost
 from tests.builders_gguf import write_gemma3, write_llama
 from twostroke import _native
 from twostroke.cache.cache import KVCache
@@ -22,7 +23,7 @@ from twostroke.core.clock import VirtualClock
 from twostroke.core.request import Request
 from twostroke.core.step import SampledToken
 from twostroke.engine.bind import Binder
-from twostroke.engine.cost_fit import StepCostFit, StepCounts
+from twostroke.engine.cost_fit import StepCostFit
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_store import KVSize, block_bytes
 from twostroke.model.families import build_program
@@ -151,7 +152,7 @@ class Lab:
             ),
             sampler=sampler,
             clock=VirtualClock(),
-            fit=StepCostFit(StepCounts(weight_bytes=1e6, token_ops=1e6, kv_bytes=100, pair_ops=100)),
+            fit=StepCostFit(make_cost(base_s=0.01, token_s=0.001)),
             kv_size=KVSize(
                 spec=spec,
                 context=schedule.num_blocks * BLOCK_SIZE,

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from tests.builders_sources import VOCAB, make_source
 from twostroke.model.families import FAMILIES, build_program
-from twostroke.program.cost import Cost, Row, fold_costs, step_cost, step_sizes, visible_pairs
+from twostroke.program.cost import Cost, Row, fold_costs, step_cost, step_sizes
 from twostroke.program.op import Op
 from twostroke.program.program import Program
 from twostroke.program.quant import TENSOR_TYPES, Arithmetic
@@ -36,7 +36,6 @@ def naive_positions(start_pos: int, num_tokens: int, window: int | None) -> int:
 @given(st.integers(0, 40), st.integers(1, 40), st.none() | st.integers(1, 50))
 def test_pairs_and_positions_equal_a_count_one_by_one(start_pos: int, num_tokens: int, window: int | None) -> None:
     sizes = step_sizes([Row(start_pos, num_tokens)], windows=[window])
-    assert visible_pairs(start_pos, num_tokens, window=window) == naive_pairs(start_pos, num_tokens, window)
     assert sizes.pairs == {window: naive_pairs(start_pos, num_tokens, window)}
     assert sizes.positions == {window: naive_positions(start_pos, num_tokens, window)}
 

@@ -5,49 +5,67 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.builders_cost import make_cost
 from tests.builders_schedule import make_step_cost
 from twostroke.core.phase import Phase
 from twostroke.core.step import RowPlan
-from twostroke.core.step_cost import StepCost
 from twostroke.schedule.budget import Tally, chunk_within, next_output_ratio
 
-rows = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=6)
+rows = st.lists(
+    st.builds(RowPlan, st.just(0), st.integers(0, 50), st.integers(1, 20), st.just(Phase.PREFILL), st.booleans()),
+    max_size=6,
+)
+COST = make_cost(
+    base_s=0.01,
+    row_s=0.01,
+    weights_s=0.2,
+    token_s=0.02,
+    head_s=0.1,
+    head_row_s=0.03,
+    position_s=0.001,
+    pair_s=0.0005,
+    sharpness=1.5,
+    windows=((7, 0.8), (None, 0.2)),
+)
 
 
 @given(rows)
-def test_a_tally_costs_what_its_rows_cost(sizes: list[tuple[int, int]]) -> None:
-    cost = StepCost(base_s=0.1, weights_s=0.5, token_s=0.07, row_s=0.01, kv_s=0.003, pair_s=0.0007)
-    tally = Tally()
-    for start_pos, num_tokens in sizes:
-        tally = tally.plus(start_pos=start_pos, num_tokens=num_tokens)
-    plans = [RowPlan(i, start, num, Phase.PREFILL, False) for i, (start, num) in enumerate(sizes)]
-    assert tally.seconds(cost) == cost.seconds(plans)
+def test_a_tally_costs_what_its_rows_cost(plans: list[RowPlan]) -> None:
+    assert Tally.of(COST, plans).seconds == pytest.approx(COST.seconds(plans), rel=1e-12)
 
 
-@given(rows, st.integers(0, 40), st.integers(0, 30), st.floats(0.0, 2.0))
+@given(rows, st.integers(0, 40), st.integers(0, 30), st.integers(0, 5), st.floats(0.0, 2.0))
 def test_the_chunk_is_the_largest_that_fits(
-    sizes: list[tuple[int, int]], start_pos: int, most: int, limit_s: float
+    plans: list[RowPlan], start_pos: int, most: int, num_left_over: int, limit_s: float
 ) -> None:
-    cost = StepCost(base_s=0.01, weights_s=0.2, token_s=0.02, row_s=0.01, kv_s=0.001, pair_s=0.0005)
-    tally = Tally()
-    for start, num in sizes:
-        tally = tally.plus(start_pos=start, num_tokens=num)
-    fitting = [
-        num for num in range(1, most + 1) if tally.plus(start_pos=start_pos, num_tokens=num).seconds(cost) <= limit_s
-    ]
-    expected = max(fitting, default=0)
-    assert chunk_within(cost, tally, start_pos=start_pos, most=most, limit_s=limit_s) == expected
+    num_missing = most + num_left_over
+
+    def seconds(num: int) -> float:
+        row = RowPlan(9, start_pos, num, Phase.PREFILL, needs_logits=num == num_missing)
+        return COST.seconds([*plans, row])
+
+    fitting = [num for num in range(1, most + 1) if seconds(num) <= limit_s]
+    chunk = chunk_within(
+        Tally.of(COST, plans), start_pos=start_pos, num_missing=num_missing, most=most, limit_s=limit_s
+    )
+    assert chunk == max(fitting, default=0)
 
 
 def test_tokens_that_hide_behind_the_weights_are_free() -> None:
-    cost = StepCost(base_s=0.0, weights_s=0.010, token_s=0.001, row_s=0.0, kv_s=0.0, pair_s=0.0)
-    one_decode = Tally().plus(start_pos=5, num_tokens=1)
-    assert chunk_within(cost, one_decode, start_pos=0, most=50, limit_s=0.010) == 9
+    cost = make_cost(weights_s=0.010, token_s=0.001, sharpness=500.0)
+    one_decode = Tally(cost).plus(start_pos=5, num_tokens=1, needs_logits=True)
+    assert chunk_within(one_decode, start_pos=0, num_missing=50, most=50, limit_s=0.0101) == 9
+
+
+def test_a_chunk_that_reaches_the_end_pays_for_the_head() -> None:
+    cost = make_cost(token_s=0.001, head_s=0.005)
+    assert chunk_within(Tally(cost), start_pos=0, num_missing=20, most=20, limit_s=0.020) == 19
+    assert chunk_within(Tally(cost), start_pos=0, num_missing=20, most=20, limit_s=0.026) == 20
 
 
 def test_a_step_of_linear_cost_splits_as_computed_by_hand() -> None:
     cost = make_step_cost(decode_s=0.010, token_s=0.001)
-    assert chunk_within(cost, Tally(), start_pos=0, most=500, limit_s=0.080) == 70
+    assert chunk_within(Tally(cost), start_pos=0, num_missing=500, most=500, limit_s=0.080) == 70
 
 
 @pytest.mark.parametrize("quantile", [0.5, 0.9])

@@ -128,7 +128,7 @@ def test_a_few_prefill_tokens_go_through_whatever_they_cost() -> None:
 
 
 def test_no_decode_waits_longer_than_its_own_step_and_the_stall_budget() -> None:
-    cost = make_step_cost(decode_s=0.010, token_s=0.001, kv_s=1e-6, pair_s=1e-6)
+    cost = make_step_cost(decode_s=0.010, token_s=0.001, position_s=1e-6, pair_s=1e-6)
     engine = make_engine(num_blocks=400, step_cost=cost, max_decode_stall_s=0.015, max_rows=8)
     engine.add(make_sequence(1, prompt=4, max_tokens=60))
     engine.step()

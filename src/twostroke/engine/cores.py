@@ -1,11 +1,20 @@
-"""How many threads a model gets where nobody says: the physical cores this process may use. Asked at load alone."""
+"""What the processor is, and how many threads a model gets where nobody says: the physical cores it may use."""
 
 import os
+import platform
 from collections.abc import Collection
 from pathlib import Path
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 CGROUP = Path("/sys/fs/cgroup")
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The name of the processor: measurements of one are none of another."""
+    for line in _text(cpuinfo).splitlines():
+        if line.startswith(("model name", "CPU part")):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
 
 
 def usable_cores(topology: Path = TOPOLOGY, cgroup: Path = CGROUP) -> int:

@@ -1,84 +1,132 @@
-"""StepCost from the engine's own steps, until a measured profile of the machine exists.
+"""A StepCost kept true by the engine's own steps: where it starts, and how fast this machine is now.
 
-The program tells the counts (operations and bytes per token, position and pair); the steps tell the
-rates. Only the rates are fitted: three numbers, each a running median, so one late step moves nothing.
+It starts as the dyno measured it, or, where no dyno ran, as assumed from what the program counts. The
+steps scale it, its reads and its arithmetic each by a running median, so one late step moves nothing.
+Steps that depart far from what was measured are told once.
 """
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from twostroke.core.step import RowPlan
-from twostroke.core.step_cost import StepCost
+from twostroke.core.step_cost import Law, StepCost
 
-WINDOW = 31  # steps remembered per rate: long enough for a steady median, short enough to follow a noisy machine
+logger = logging.getLogger("twostroke")
+
+WINDOW = 31  # steps remembered per pace: long enough for a steady median, short enough to follow a noisy machine
 PRIOR_OPS_PER_S = 50e9  # one slow core without vector dot products
 PRIOR_BYTES_PER_S = 5e9
+PRIOR_SHARPNESS = 1.5  # from kernels of other machines, until these are measured
 BASE_S = 100e-6  # plan, bind and barriers of a step with nothing in it
-REFIT_STEPS = 8  # a full window moves slowly: no need to sort it in every step
 ROW_S = 10e-6  # Python per row, the stated bound
+REFIT_STEPS = 8  # a full window moves slowly: no need to sort it in every step
+DRIFT = 1.5  # a pace beyond it, up or down, is no longer the machine that was measured
 
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
     """What a step costs in operations and bytes, from the program alone."""
 
-    weight_bytes: float  # read once per step
-    token_ops: float  # linear operations of one token, without the head
+    weight_bytes: float  # read once per step, the head's left out
+    token_ops: float  # linear operations of one token, the head's left out
+    head_bytes: float  # read once per step in which a row needs logits
+    head_ops: float  # operations per row that needs logits
     kv_bytes: float  # read per stored position
     pair_ops: float  # operations per query-key pair
+    windows: tuple[tuple[int | None, float], ...] = ((None, 1.0),)  # per KV group, its share of the attention
+
+
+def assumed_cost(counts: StepCounts) -> StepCost:
+    """What a slow machine would take; the first steps correct it."""
+
+    def law(num_bytes: float, ops: float) -> Law:
+        return Law(num_bytes / PRIOR_BYTES_PER_S, ops / PRIOR_OPS_PER_S, PRIOR_SHARPNESS)
+
+    return StepCost(
+        base_s=BASE_S,
+        row_s=ROW_S,
+        sample_s=ROW_S,
+        linear=law(counts.weight_bytes, counts.token_ops),
+        head=law(counts.head_bytes, counts.head_ops),
+        attention=law(counts.kv_bytes, counts.pair_ops),
+        windows=counts.windows,
+    )
+
+
+@dataclass(slots=True)
+class Pace:
+    """How many times as long as at the start, lately. A measured start counts as a full window of steps."""
+
+    is_measured: bool
+    now: float = 1.0
+    _ratios: deque[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ratios = deque([1.0] * WINDOW if self.is_measured else [], maxlen=WINDOW)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._ratios) == WINDOW
+
+    def add(self, ratio: float) -> None:
+        self._ratios.append(ratio)
+
+    def refit(self) -> None:
+        if self._ratios:
+            self.now = median(self._ratios)
+
+    @property
+    def departs(self) -> bool:
+        """From what was measured."""
+        return self.is_measured and not 1 / DRIFT <= self.now <= DRIFT
 
 
 @dataclass(slots=True)
 class StepCostFit:
-    """Running rates; `cost()` is the StepCost they give now."""
+    """`cost()` is the StepCost that holds now."""
 
-    counts: StepCounts
-    ops_per_s: float = PRIOR_OPS_PER_S
-    bytes_per_s: float = PRIOR_BYTES_PER_S
+    start: StepCost
+    is_measured: bool = False
     num_observed: int = 0
+    has_drifted: bool = False
+    reads: Pace = field(init=False)
+    arithmetic: Pace = field(init=False)
     _cost: StepCost = field(init=False)
-    _ops_rates: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    _bytes_rates: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def __post_init__(self) -> None:
-        self._refit()
+        self.reads, self.arithmetic = Pace(self.is_measured), Pace(self.is_measured)
+        self._cost = self.start
 
     def cost(self) -> StepCost:
-        """The same object until the rates move."""
+        """The same object until the pace moves."""
         return self._cost
 
-    def _refit(self) -> None:
-        if self._ops_rates:
-            self.ops_per_s = median(self._ops_rates)
-        if self._bytes_rates:
-            self.bytes_per_s = median(self._bytes_rates)
-        counts = self.counts
-        self._cost = StepCost(
-            base_s=BASE_S,
-            weights_s=counts.weight_bytes / self.bytes_per_s,
-            token_s=counts.token_ops / self.ops_per_s,
-            row_s=ROW_S,
-            kv_s=counts.kv_bytes / self.bytes_per_s,
-            pair_s=counts.pair_ops / self.ops_per_s,
-        )
-
     def observe(self, rows: Sequence[RowPlan], *, wall_s: float) -> None:
-        """Learn from one step: the side that bounds it under the present rates takes the time."""
-        work_s = wall_s - BASE_S - ROW_S * len(rows)
-        if work_s <= 0:
+        """Learn from one step: the side that bounds it at the present pace takes what it took too long."""
+        overhead_s = self._cost.base_s + self._cost.row_s * len(rows)
+        work_s, predicted_s = wall_s - overhead_s, self._cost.seconds(rows) - overhead_s
+        if work_s <= 0 or predicted_s <= 0:
             return
-        num_tokens = sum(row.num_tokens for row in rows)
-        kv_bytes = self.counts.kv_bytes * sum(row.start_pos + row.num_tokens for row in rows)
-        pairs = sum(row.num_tokens * (row.start_pos + (row.num_tokens + 1) / 2) for row in rows if row.num_tokens > 1)
-        ops = self.counts.token_ops * num_tokens + self.counts.pair_ops * pairs
-        num_bytes = self.counts.weight_bytes + kv_bytes
-        if ops / self.ops_per_s > num_bytes / self.bytes_per_s and num_tokens > len(rows):
-            rates, rate = self._ops_rates, ops / work_s
-        else:
-            rates, rate = self._bytes_rates, num_bytes / work_s
-        rates.append(rate)
+        reads_s, arithmetic_s = self._cost.split(rows)
+        pace = self.arithmetic if arithmetic_s > reads_s else self.reads
+        pace.add(pace.now * work_s / predicted_s)
         self.num_observed += 1
-        if len(rates) < WINDOW or self.num_observed % REFIT_STEPS == 0:
+        if not pace.is_full or self.num_observed % REFIT_STEPS == 0:
             self._refit()
+
+    def _refit(self) -> None:
+        self.reads.refit()
+        self.arithmetic.refit()
+        self._cost = self.start.scaled(reads=self.reads.now, arithmetic=self.arithmetic.now)
+        for pace, phase in ((self.arithmetic, "prefill"), (self.reads, "decode")):
+            if pace.departs and not self.has_drifted:
+                self.has_drifted = True
+                logger.warning(
+                    "steps of %s take %.2f times as long as the dyno measured: the machine is busy or has changed; "
+                    "twostroke dyno checks it and measures again",
+                    phase,
+                    pace.now,
+                )

@@ -20,6 +20,7 @@ from typing import Protocol
 from twostroke import _native
 from twostroke.core.clock import Clock, WallClock
 from twostroke.core.peaks import Peaks
+from twostroke.engine.cores import cpu_model
 
 logger = logging.getLogger("twostroke")
 
@@ -112,16 +113,8 @@ def _best_rate(run: Callable[[], int], clock: Clock, *, budget_s: float) -> floa
 
 
 def _cache_path(home: Path, *, isa: str, threads: int, read_bytes: int) -> Path:
-    machine = f"{VERSION} {platform.machine()} {_cpu_model()} {isa} {threads} {read_bytes}"
+    machine = f"{VERSION} {platform.machine()} {cpu_model()} {isa} {threads} {read_bytes}"
     return home / "peaks" / f"{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json"
-
-
-def _cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith(("model name", "CPU part")):
-                return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def _load(path: Path) -> Known | None:

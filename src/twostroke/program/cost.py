@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from twostroke.causal import visible_pairs
 from twostroke.program.op import OP_TABLE, AttendAttrs, LinearAttrs, Op, Operands
 from twostroke.program.program import Axis, Instr, Program
 from twostroke.program.quant import TENSOR_TYPES, Arithmetic
@@ -141,19 +142,6 @@ def step_sizes(rows: Iterable[CostRow], *, windows: Iterable[int | None]) -> Ste
         },
         positions={window: sum(_visible_positions(row, window) for row in rows) for window in windows},
     )
-
-
-def visible_pairs(start_pos: int, num_tokens: int, *, window: int | None) -> int:
-    """Query-key pairs of a row: the sum of min(p + 1, window) over its positions p."""
-    end = start_pos + num_tokens
-    if window is None:
-        return _triangle(end) - _triangle(start_pos)
-    growing_end, growing_start = min(end, window), min(start_pos, window)
-    return _triangle(growing_end) - _triangle(growing_start) + window * (end - growing_end - start_pos + growing_start)
-
-
-def _triangle(n: int) -> int:
-    return n * (n + 1) // 2
 
 
 def _visible_positions(row: CostRow, window: int | None) -> int:

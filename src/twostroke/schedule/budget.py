@@ -1,43 +1,55 @@
 """How much a step may hold and how much memory an answer will want: pure functions on numbers."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from twostroke.core.step_cost import StepCost
+from twostroke.core.step_cost import CostRow, StepCost
 
 RATIO_STEP = 0.05  # of the output-ratio estimate: about 20 ends to forget an old load
 
 
-class Tally(NamedTuple):
-    """Totals of a step's rows, what StepCost prices."""
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a step's rows add up to, priced by `cost`."""
 
-    num_rows: int = 0
+    cost: StepCost
     num_tokens: int = 0
-    num_kv: int = 0
-    num_pairs: int = 0
+    num_sampled: int = 0
+    rows_s: float = 0.0
 
-    def plus(self, *, start_pos: int, num_tokens: int) -> "Tally":
+    @staticmethod
+    def of(cost: StepCost, rows: Iterable[CostRow]) -> "Tally":
+        """Of these rows."""
+        tally = Tally(cost)
+        for row in rows:
+            tally = tally.plus(start_pos=row.start_pos, num_tokens=row.num_tokens, needs_logits=row.needs_logits)
+        return tally
+
+    def plus(self, *, start_pos: int, num_tokens: int, needs_logits: bool) -> "Tally":
         """With one more row."""
-        pairs = num_tokens * start_pos + num_tokens * (num_tokens + 1) // 2 if num_tokens > 1 else 0
         return Tally(
-            self.num_rows + 1,
+            self.cost,
             self.num_tokens + num_tokens,
-            self.num_kv + start_pos + num_tokens,
-            self.num_pairs + pairs,
+            self.num_sampled + needs_logits,
+            self.rows_s + self.cost.row_seconds(start_pos, num_tokens),
         )
 
-    def seconds(self, cost: StepCost) -> float:
+    @property
+    def seconds(self) -> float:
         """Predicted time of the step."""
-        return cost.seconds_of(
-            num_rows=self.num_rows, num_tokens=self.num_tokens, num_kv=self.num_kv, num_pairs=self.num_pairs
-        )
+        return self.cost.seconds_of(num_tokens=self.num_tokens, num_sampled=self.num_sampled, rows_s=self.rows_s)
 
 
-def chunk_within(cost: StepCost, tally: Tally, *, start_pos: int, most: int, limit_s: float) -> int:
-    """Largest chunk from `start_pos`, up to `most` tokens, that keeps the step within `limit_s`; 0 if none does."""
+def chunk_within(tally: Tally, *, start_pos: int, num_missing: int, most: int, limit_s: float) -> int:
+    """Largest chunk from `start_pos`, up to `most` tokens, that keeps the step within `limit_s`; 0 if none does.
+
+    A chunk with all `num_missing` tokens reaches the newest one, so it needs logits.
+    """
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if tally.plus(start_pos=start_pos, num_tokens=middle).seconds(cost) <= limit_s:
+        step = tally.plus(start_pos=start_pos, num_tokens=middle, needs_logits=middle == num_missing)
+        if step.seconds <= limit_s:
             low = middle
         else:
             high = middle - 1

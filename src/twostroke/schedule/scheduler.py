@@ -234,27 +234,26 @@ class Scheduler:
         if len(decodes) == len(self._running):
             return []
         config, rows = self.config, []
-        tally = Tally()
-        for row in decodes:
-            tally = tally.plus(start_pos=row.start_pos, num_tokens=1)
-        limit_s = config.max_step_s
-        if decodes and self.step_cost is not None:
-            limit_s = tally.seconds(self.step_cost) + config.max_decode_stall_s
+        tally = None if self.step_cost is None else Tally.of(self.step_cost, decodes)
+        limit_s = tally.seconds + config.max_decode_stall_s if tally is not None and decodes else config.max_step_s
+        num_left, num_owed = config.max_step_tokens - len(decodes), config.min_prefill_tokens
         missing = [sequence for sequence in self._running.values() if not _decodes(sequence)]
         for sequence in prefill_order(missing, now_s=now_s, ageing_tokens_per_s=config.prefill_ageing_tokens_per_s):
             self._look_again(sequence)
-            start_pos = sequence.num_computed
-            most = min(sequence.num_missing, config.max_chunk_tokens, config.max_step_tokens - tally.num_tokens)
-            num_tokens = most
-            if self.step_cost is not None:
-                num_tokens = chunk_within(self.step_cost, tally, start_pos=start_pos, most=most, limit_s=limit_s)
-                num_owed = config.min_prefill_tokens - (tally.num_tokens - len(decodes))
-                num_tokens = max(num_tokens, min(most, num_owed))
+            start_pos, num_missing = sequence.num_computed, sequence.num_missing
+            most = num_tokens = min(num_missing, config.max_chunk_tokens, num_left)
+            if tally is not None:
+                within = chunk_within(tally, start_pos=start_pos, num_missing=num_missing, most=most, limit_s=limit_s)
+                num_tokens = max(within, min(most, num_owed))
             if num_tokens <= 0:
                 break
             if self._has_blocks(sequence, start_pos + num_tokens, draft):
                 rows.append(self._prefill_row(sequence, num_tokens))
-                tally = tally.plus(start_pos=start_pos, num_tokens=num_tokens)
+                num_left, num_owed = num_left - num_tokens, num_owed - num_tokens
+                if tally is not None:
+                    tally = tally.plus(
+                        start_pos=start_pos, num_tokens=num_tokens, needs_logits=num_tokens == num_missing
+                    )
         return rows
 
     def _prefill_row(self, sequence: Sequence, num_tokens: int) -> RowPlan:

@@ -20,8 +20,16 @@ HAND_OVER = "hand over to another thread and return"
 class Handle:
     """A request on its way. Thread-safe."""
 
-    def __init__(self, request_id: str, *, cancel: Callable[[str], None], collector: "ResultCollector") -> None:
+    def __init__(
+        self,
+        request_id: str,
+        *,
+        cancel: Callable[[str], None],
+        collector: "ResultCollector",
+        num_prompt_tokens: int = 0,
+    ) -> None:
         self.request_id = request_id
+        self.num_prompt_tokens = num_prompt_tokens
         self._cancel = cancel
         self._collector = collector
 

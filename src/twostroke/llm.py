@@ -250,7 +250,7 @@ class LLM:
             continues_text=not is_chat(prompt),
         )
         collector = ResultCollector(on_event)
-        handle = Handle(request.request_id, cancel=self._cancel, collector=collector)
+        handle = Handle(request.request_id, cancel=self._cancel, collector=collector, num_prompt_tokens=len(token_ids))
         with _cancelled_on_error([handle]):
             self._worker.ask(lambda engine: engine.add(request, collector))
         return handle
@@ -266,6 +266,18 @@ class LLM:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of ids, control tokens by their literals. Raises PromptError for ids outside the vocabulary."""
         return self.tokenizer.decode(self.tokenizer.encode_prompt(token_ids), skip_control=False)
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """Bytes a token adds to a text; None for a control token, which adds none."""
+        return None if token_id in self.tokenizer.control_ids else self.tokenizer.token_bytes(token_id)
+
+    def token_text(self, token_id: int) -> str:
+        """The token as people write it: its text, or a control token's literal; U+FFFD for parts of characters."""
+        return self.tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+
+    def progress(self, request_id: str) -> int | None:
+        """Prompt tokens that a running request has read; None once it has ended."""
+        return self._worker.ask(lambda engine: engine.progress(request_id))
 
     def logits(self, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after every token of a text, float32 [num_tokens, vocab]."""
@@ -333,6 +345,8 @@ class LLM:
         if isinstance(prompt, str) or not is_chat(prompt):
             if isinstance(prompt, str):
                 self._check_pieces([prompt], max_tokens)
+            elif isinstance(prompt, Sequence):
+                self._check_context(len(prompt), max_tokens)  # before millions of ids are looked at one by one
             token_ids = self.tokenizer.encode_prompt(prompt)  # type: ignore[arg-type]
             spent[Part.TOKENIZE] = self._clock.now() - start_s
             return token_ids

@@ -17,6 +17,7 @@ from twostroke.core.report import PhaseReport, Result
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import ConfigError, ParamsError
 from twostroke.params import SamplingParams
+from twostroke.serve.limits import LimitsConfig
 
 Capture = pytest.CaptureFixture[str]
 PEAKS = Peaks(
@@ -278,8 +279,9 @@ class Listens:
     ) -> None:
         pass
 
-    def serve(self, model: object, listener: object, *, on_ready: Callable[[str], None]) -> None:
+    def serve(self, model: object, listener: object, *, on_ready: Callable[[str], None], **options: Any) -> None:
         self.served += [model, listener]
+        self.options = options
         on_ready("http://somewhere:1")
 
 
@@ -304,10 +306,37 @@ def test_each_flag_of_serve_arrives_alone_and_only_this_machine_is_served_unless
     llm, loads = install(monkeypatch)
     listens = Listens()
     monkeypatch.setattr("twostroke.cli.serve.load", loads)
-    monkeypatch.setattr("twostroke.serve.app.listen", listens)
-    monkeypatch.setattr("twostroke.serve.app.serve", listens.serve)
+    monkeypatch.setattr("twostroke.serve.server.listen", listens)
+    monkeypatch.setattr("twostroke.serve.server.serve", listens.serve)
     assert app.main(["serve", "-m", "tiny", *flags]) == 0
     assert listens.address == address
     assert listens.served == [llm, listens]
+    assert listens.options == {"aliases": (), "api_key": None, "limits": LimitsConfig()}
     assert loads.asked == [("tiny", {"threads": None, "context": None, "kv": None, "quiet": False} | options)]
     assert tuple(capsys.readouterr()) == ("", "twostroke: tiny is served at http://somewhere:1/v1, Ctrl-C ends\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        (["--alias", "a", "--alias", "b/c"], {"aliases": ["a", "b/c"]}),
+        (["--api-key", "s3cret"], {"api_key": "s3cret"}),
+        (["--max-requests", "3"], {"limits": LimitsConfig(max_open_requests=3)}),
+        (["--drain-s", "0"], {"limits": LimitsConfig(drain_s=0)}),
+    ],
+)
+def test_flags_of_the_server_itself_arrive_alone(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], options: dict[str, Any]
+) -> None:
+    _, loads = install(monkeypatch)
+    listens = Listens()
+    monkeypatch.setattr("twostroke.cli.serve.load", loads)
+    monkeypatch.setattr("twostroke.serve.server.listen", listens)
+    monkeypatch.setattr("twostroke.serve.server.serve", listens.serve)
+    assert app.main(["serve", "-m", "tiny", *flags]) == 0
+    assert listens.options == {"aliases": (), "api_key": None, "limits": LimitsConfig()} | options
+
+
+def test_an_empty_key_guards_nothing_and_is_refused(capsys: Capture) -> None:
+    assert app.main(["serve", "-m", "tiny", "--api-key", " "]) == 2
+    assert "--api-key is empty" in capsys.readouterr().err

@@ -28,18 +28,32 @@ class ServerProcess:
             body: dict[str, Any] = json.load(response)
         return body
 
+    def post(self, path: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """The JSON a route answers."""
+        return self._ask(path, "POST", json.dumps(fields).encode())
+
+    def get(self, path: str, *, method: str = "GET") -> dict[str, Any]:
+        return self._ask(path, method, None)
+
+    def _ask(self, path: str, method: str, body: bytes | None) -> dict[str, Any]:
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.address}{path}", body, headers, method=method)
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
+            answer: dict[str, Any] = json.load(response)
+        return answer
+
     def is_idle(self) -> bool:
         body = self.health()
         return (body["requests"], body["kv_blocks"]["held"]) == ({"running": 0, "waiting": 0}, 0)
 
-    def connect(self, path: str, fields: dict[str, Any]) -> socket.socket:
+    def connect(self, path: str, fields: dict[str, Any], *, request_id: str | None = None) -> socket.socket:
         """Send a request and return the open connection."""
         place = urlsplit(self.address)
         connection = socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S)
         body = json.dumps(fields).encode()
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
+        name = "" if request_id is None else f"\r\nX-Request-Id: {request_id}"
+        kind = "Host: localhost\r\nContent-Type: application/json"
+        head = f"POST {path} HTTP/1.1\r\n{kind}{name}\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
         return connection
 

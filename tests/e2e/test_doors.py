@@ -298,11 +298,10 @@ def test_a_hostile_template_is_a_quick_400_and_runs_nothing(
 
 
 def test_what_is_not_offered_is_refused_by_name(tmp_path: Path) -> None:
-    """C9, L15, T12: no open last message over HTTP, no model upload, no tokenize route."""
+    """C9, L15, T12: no open last message over HTTP, no model upload."""
     with opened(tmp_path) as (_, client):
         for field in ("continue_final_message", "add_generation_prompt", "chat_template"):
             reply = chat(client, HELLO, **{field: True})
             assert (reply.status_code, error_of(reply)["param"]) == (400, field)
-        for path in ("/api/create", "/tokenize"):
-            assert client.post(path, content=b"GGUF").status_code == 404
-            assert client.get("/health").status_code == 200
+        assert client.post("/api/create", content=b"GGUF").status_code == 404
+        assert client.get("/health").status_code == 200

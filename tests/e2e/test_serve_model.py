@@ -136,6 +136,83 @@ def test_a_seed_repeats_an_answer_and_costs_no_default(client: openai.OpenAI, mo
     assert client.completions.create(model=model, prompt=[FIRST], seed=3).choices[0].text == TEXT
 
 
+def test_a_bias_forces_a_token_and_a_ban_avoids_one(client: openai.OpenAI, model: str) -> None:
+    letter = byte_token(ord("q"))
+    asked: Any = {"model": model, "prompt": [FIRST], "max_tokens": 3}
+    assert client.completions.create(**asked, logit_bias={str(letter): 100}).choices[0].text == "qqq"
+    banned = client.completions.create(**asked, logit_bias={str(PEPPER[0]): -100}).choices[0].text
+    assert not banned.startswith("🌶")
+    for key in ("-1", "512", "abc", "99999999999999999999"):
+        with pytest.raises(openai.BadRequestError, match="logit_bias"):
+            client.completions.create(**asked, logit_bias={key: 1})
+
+
+def test_choices_are_independent_reproducible_and_count_their_prompt_once(client: openai.OpenAI, model: str) -> None:
+    asked: Any = {
+        "model": model,
+        "prompt": [400],
+        "max_tokens": 20,
+        "temperature": 40.0,
+        "seed": 7,
+        "extra_body": {"ignore_eos": True},
+    }
+    first, again = (client.completions.create(**asked, n=8) for _ in range(2))
+    texts = [choice.text for choice in first.choices]
+    assert [choice.text for choice in again.choices] == texts
+    assert len(set(texts)) == 8
+    assert [choice.text for choice in client.completions.create(**asked, n=2).choices] == texts[:2]
+    assert client.completions.create(**asked).choices[0].text == texts[0]
+    assert first.usage is not None
+    assert (first.usage.prompt_tokens, first.usage.completion_tokens) == (1, 8 * 20)
+
+
+def test_bytes_of_logprobs_join_to_the_text_and_there_is_one_entry_per_token(client: openai.OpenAI, model: str) -> None:
+    reply = client.completions.create(model=model, prompt=[FIRST], max_tokens=20, logprobs=1)
+    told, usage = reply.choices[0].logprobs, reply.usage
+    assert told is not None
+    assert usage is not None
+    assert len(told.tokens or []) == usage.completion_tokens == 9
+    assert (told.tokens or [])[:5] == ["bytes:\\xf0", "bytes:\\x9f", "bytes:\\x8c", "bytes:\\xb6", "two"]
+    assert told.text_offset == [0, 0, 0, 0, 1, 4, 5, 6, 7]
+    assert all(-1e-3 < (value or 0.0) <= 0 for value in told.token_logprobs or [])
+
+
+def test_the_fewest_tokens_come_before_an_end(client: openai.OpenAI, model: str) -> None:
+    reply = client.completions.create(model=model, prompt=[FIRST], max_tokens=30, extra_body={"min_tokens": 12})
+    assert reply.usage is not None
+    assert reply.usage.completion_tokens >= 12
+    assert reply.choices[0].text.startswith(TEXT)
+
+
+def test_a_text_goes_to_tokens_and_back(server: ServerProcess) -> None:
+    told = server.post("/tokenize", {"prompt": "hello 🌶"})
+    assert told["count"] == len(told["tokens"])
+    assert server.post("/detokenize", {"tokens": told["tokens"]})["prompt"].endswith("hello 🌶")
+
+
+def test_a_ledger_adds_up_to_the_time_the_server_took(server: ServerProcess, model: str) -> None:
+    fields = {"model": model, "prompt": [LOOP[0]], "max_tokens": 50, "ledger": True}
+    reply = server.post("/v1/completions", fields)
+    ledger = dict(reply["ledger"])
+    stalls = ledger.pop("stall")
+    record = server.get(f"/v1/requests/{reply['id']}")
+    e2e_s = record["answers"][0]["e2e_s"]
+    assert sum(ledger.values()) + sum(stall["time_s"] for stall in stalls) == pytest.approx(e2e_s, abs=1e-6)
+    assert {"parse", "tokenize", "queue", "prefill", "decode"} <= set(ledger)
+    assert record["answers"][0]["ledger"] == reply["ledger"]
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_delete_in_a_long_prefill_frees_its_blocks(server: ServerProcess, model: str, is_stream: bool) -> None:
+    fields = {"model": model, "prompt": [LOOP[1]] * (CONTEXT - 2), "max_tokens": 1, "stream": is_stream}
+    with server.connect("/v1/completions", fields, request_id=f"long-{is_stream}") as connection:
+        wait_until(lambda: server.health()["kv_blocks"]["held"] > 0)
+        server.get(f"/v1/requests/long-{is_stream}", method="DELETE")
+        wait_until(server.is_idle)
+        assert b"cancelled by a DELETE" in read_until(connection, b"DELETE")
+    assert server.get(f"/v1/requests/long-{is_stream}")["cancelled_by"] == "deleted"
+
+
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_a_client_that_leaves_frees_its_blocks(server: ServerProcess, model: str, is_stream: bool) -> None:
     fields = {"model": model, "prompt": [LOOP[0]], "max_tokens": CONTEXT - 2, "stream": is_stream}

@@ -1,8 +1,11 @@
 """The server as a process, with real clients; the model behind it is scripted."""
 
+import asyncio
 import signal
 import socket
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from tests.e2e.server_process import ServerProcess, read_until, running_server, wait_until
 from tests.serve.serve_builders import MODEL, make_chat, make_completion
 from twostroke.errors import ConfigError
-from twostroke.serve.app import listen
+from twostroke.serve.server import listen
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 COMMAND = ["-m", "tests.serve.scripted_server"]
@@ -72,13 +75,78 @@ def test_the_openai_client_completes_several_prompts(client: openai.OpenAI) -> N
 
 def test_the_openai_client_raises_its_own_errors(client: openai.OpenAI) -> None:
     messages: Any = [{"role": "user", "content": "hi"}]
-    with pytest.raises(openai.BadRequestError, match="logprobs") as refused:
-        client.chat.completions.create(model=MODEL, messages=messages, logprobs=True)
-    assert refused.value.param == "logprobs"
+    with pytest.raises(openai.BadRequestError, match="verbosity") as refused:
+        client.chat.completions.create(model=MODEL, messages=messages, verbosity="low")
+    assert refused.value.param == "verbosity"
     with pytest.raises(openai.BadRequestError, match="top_p"):
         client.chat.completions.create(model=MODEL, messages=messages, top_p=2, stream=True)
     with pytest.raises(openai.NotFoundError, match="gpt-4"):
         client.chat.completions.create(model="gpt-4", messages=messages)
+
+
+def test_the_openai_client_retrieves_a_model(client: openai.OpenAI) -> None:
+    assert client.models.retrieve(MODEL).id == MODEL
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-4")
+
+
+def test_the_openai_client_asks_for_choices_and_logprobs(client: openai.OpenAI) -> None:
+    asked: Any = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+    reply = client.chat.completions.create(**asked, n=2, logprobs=True, top_logprobs=2, seed=1, user="me")
+    assert [choice.message.content for choice in reply.choices] == [expected(3)] * 2
+    for choice in reply.choices:
+        assert choice.logprobs is not None
+        assert choice.logprobs.content is not None
+        assert [entry.token for entry in choice.logprobs.content] == [" 0", " 1", " 2"]
+        assert all(len(entry.top_logprobs) == 2 for entry in choice.logprobs.content)
+    older = client.completions.create(model=MODEL, prompt="p", max_tokens=2, logprobs=1).choices[0].logprobs
+    assert older is not None
+    assert (older.tokens, older.text_offset) == ([" 0", " 1"], [0, 2])
+
+
+def test_the_openai_client_streams_usage_as_it_grows(client: openai.OpenAI) -> None:
+    stream = client.completions.create(
+        model=MODEL,
+        prompt="p",
+        max_tokens=3,
+        stream=True,
+        extra_body={"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+    )
+    counts = [chunk.usage.completion_tokens for chunk in stream if chunk.usage is not None]
+    assert counts == [1, 2, 3, 3, 3]
+
+
+def test_the_asynchronous_client_streams_side_by_side(server: ServerProcess) -> None:
+    async def ask(client: openai.AsyncOpenAI, number: int) -> str:
+        stream = await client.completions.create(model=MODEL, prompt="p", max_tokens=5 + number, stream=True)
+        return "".join([chunk.choices[0].text async for chunk in stream])
+
+    async def ask_all() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as client:
+            return await asyncio.gather(*(ask(client, number) for number in range(8)))
+
+    assert asyncio.run(ask_all()) == [expected(5 + number) for number in range(8)]
+
+
+def test_a_foreign_host_is_not_served(server: ServerProcess) -> None:
+    request = urllib.request.Request(f"{server.address}/health", headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+    assert refused.value.code == 403
+    refused.value.close()
+
+
+def test_sigterm_lets_a_short_answer_end_and_takes_no_new_one() -> None:
+    with (
+        running_server(COMMAND) as server,
+        server.connect(CHAT, make_chat(stream=True, max_tokens=100)) as connection,
+    ):
+        read_until(connection, b" 3")
+        code, problems = server.stop(signal.SIGTERM)
+        rest = read_until(connection, b"[DONE]")
+    assert b'"finish_reason":"length"' in rest
+    assert b"error" not in rest
+    assert (code, problems) == (0, "")
 
 
 def test_eight_streams_at_once_each_get_their_text(client: openai.OpenAI) -> None:
@@ -126,7 +194,8 @@ def test_fifty_clients_may_leave_at_once(server: ServerProcess) -> None:
 def test_a_client_that_leaves_in_its_own_body_is_no_error(server: ServerProcess) -> None:
     with server.connect(CHAT, make_chat()) as connection:
         connection.sendall(
-            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
         )
     wait_until(server.is_idle)
 
@@ -134,7 +203,7 @@ def test_a_client_that_leaves_in_its_own_body_is_no_error(server: ServerProcess)
 def test_huge_headers_are_refused(server: ServerProcess) -> None:
     place = server.address.removeprefix("http://").split(":")
     with socket.create_connection((place[0], int(place[1])), timeout=10) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 2**17)
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2**17)
         assert b"400" in read_until(connection, b"\r\n")
     assert server.health()["status"] == "ok"
 

@@ -3,12 +3,14 @@
 import sys
 
 from tests.serve.serve_builders import ScriptedModel
-from twostroke.serve.app import listen, serve
+from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.server import listen, serve
 
 if __name__ == "__main__":
     pieces = [f" {number}" for number in range(20_000)]
     serve(
         ScriptedModel(pieces, pause_s=0.005),
         listen(port=0),
+        limits=LimitsConfig(drain_s=1.0),
         on_ready=lambda address: print(address, file=sys.stderr, flush=True),
     )

@@ -12,15 +12,19 @@ from twostroke.core.account import Account
 from twostroke.core.event import Event, FinishEvent, KVUsage, Timing, TokenEvent, Usage
 from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
+from twostroke.core.step import TokenLogprob
 from twostroke.params import SamplingParams
 from twostroke.serve.app import create_app
 from twostroke.serve.limits import LimitsConfig
 
 MODEL = "scripted:1m"
+END = 999
 
 
 class ScriptedHandle:
-    def __init__(self) -> None:
+    def __init__(self, request_id: str, *, num_prompt_tokens: int) -> None:
+        self.request_id = request_id
+        self.num_prompt_tokens = num_prompt_tokens
         self.is_cancelled = threading.Event()
 
     def cancel(self) -> None:
@@ -57,6 +61,10 @@ class ScriptedModel:
         self.prompts: list[Any] = []
         self.params: list[SamplingParams] = []
         self.arrivals: list[float | None] = []
+        self.salts: list[str] = []
+        self.choice_indices: list[int] = []
+        self.context = 4096
+        self.fingerprint = "scripted"
         self.handles: list[ScriptedHandle] = []
         self.num_running = 0
         self._lock = threading.Lock()
@@ -84,21 +92,51 @@ class ScriptedModel:
         *,
         on_event: Callable[[Event], None] | None = None,
         arrival_s: float | None = None,
+        request_id: str | None = None,
+        choice_index: int = 0,
+        salt: str = "",
     ) -> ScriptedHandle:
         if self.refuse is not None:
             raise self.refuse
         assert params is not None
         assert on_event is not None
-        handle = ScriptedHandle()
         with self._lock:
+            name = request_id or f"r{len(self.handles) + 1}"
+            handle = ScriptedHandle(name, num_prompt_tokens=len(prompt))
+            self.salts.append(salt)
+            self.choice_indices.append(choice_index)
             self.prompts.append(prompt)
             self.params.append(params)
             self.arrivals.append(arrival_s)
             self.handles.append(handle)
             self.num_running += 1
-            number = len(self.handles)
-        threading.Thread(target=self._speak, args=(f"r{number}", prompt, params, on_event, handle), daemon=True).start()
+        threading.Thread(target=self._speak, args=(name, prompt, params, on_event, handle), daemon=True).start()
         return handle
+
+    def encode(self, prompt: Any) -> list[int]:
+        """A token is a byte of the text, or of what the messages say."""
+        if self.refuse is not None:
+            raise self.refuse
+        if isinstance(prompt, str):
+            return list(prompt.encode())
+        return list("".join(message["content"] for message in prompt).encode())
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        if self.refuse is not None:
+            raise self.refuse
+        return bytes(token_ids).decode()
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """Of the token said as number `token_id`; there is one control token, END."""
+        if token_id == END:
+            return None
+        return self.pieces[token_id].encode() if token_id < len(self.pieces) else bytes([token_id])
+
+    def token_text(self, token_id: int) -> str:
+        return (self.token_bytes(token_id) or b"<end>").decode("utf-8", "replace")
+
+    def progress(self, request_id: str) -> int | None:
+        return 1 if self.num_running else None
 
     def _speak(
         self,
@@ -116,13 +154,19 @@ class ScriptedModel:
             if handle.is_cancelled.wait(self.pause_s):
                 reason = FinishReason.CANCELLED
                 break
-            on_event(TokenEvent(request_id, token_id, piece, self.now()))
+            on_event(self._token(request_id, token_id, piece, params))
             num_said += 1
         with self._lock:
             self.num_running -= 1
         usage = Usage(prompt_tokens=len(prompt), cached_tokens=1, completion_tokens=num_said)
         error = self.error if reason is FinishReason.ERROR else None
         on_event(make_finish(request_id, reason=reason, text=self.rest, usage=usage, error=error))
+
+    def _token(self, request_id: str, token_id: int, piece: str, params: SamplingParams) -> TokenEvent:
+        if params.logprobs is None:
+            return TokenEvent(request_id, token_id, piece, self.now())
+        best = tuple(TokenLogprob(index, -0.5 - index) for index in range(params.logprobs))
+        return TokenEvent(request_id, token_id, piece, self.now(), logprob=-0.5 - token_id, top_logprobs=best)
 
 
 def make_finish(
@@ -135,7 +179,7 @@ def make_finish(
         usage=usage,
         timing=Timing(ttft_s=0.1, tpot_s=0.1, e2e_s=0.2, first_text_s=0.1),
         kv=KVUsage(tokens=4, bytes=64, blocks=1, waste_ratio=0.0),
-        account=Account(request_id=request_id, sequence_id=0, arrival_s=0.0, before={}),
+        account=Account(request_id=request_id, sequence_id=0, arrival_s=0.0, before={}, finish_s=0.2),
         seed=1,
         error=error,
     )

@@ -131,8 +131,8 @@ def test_cancelling_a_closed_model_is_fine() -> None:
 class Sudden(ScriptedModel):
     """Says all its pieces and the end before `submit` returns."""
 
-    def submit(self, prompt: Any, params: Any = None, *, on_event: Any = None, arrival_s: Any = None) -> ScriptedHandle:
-        handle = ScriptedHandle()
+    def submit(self, prompt: Any, params: Any = None, *, on_event: Any = None, **options: Any) -> ScriptedHandle:
+        handle = ScriptedHandle("r1", num_prompt_tokens=len(prompt))
         self.handles.append(handle)
         self._speak("r1", prompt, params, on_event, handle)
         return handle

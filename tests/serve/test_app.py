@@ -30,9 +30,10 @@ from twostroke.errors import (
     RequestError,
 )
 from twostroke.params import SamplingParams
-from twostroke.serve.app import create_app, listen, served_name
+from twostroke.serve.app import create_app, served_name
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.openai import read_wish
+from twostroke.serve.server import listen
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -120,7 +121,7 @@ def test_the_token_limit_is_told_as_length() -> None:
         (PromptError("the prompt has no tokens"), 400, "messages", None),
         (ParamsError("top_p is wrong", field="top_p"), 400, "top_p", None),
         (CapacityError("70 + 10 = 80, the context is 64"), 400, "messages", "context_length_exceeded"),
-        (QueueFullError("9 requests wait, the limit is 9"), 503, None, "queue_full"),
+        (QueueFullError("9 requests wait, the limit is 9"), 429, None, "queue_full"),
         (RequestError("it broke"), 500, None, None),
     ],
 )
@@ -317,7 +318,7 @@ def test_a_hostile_body_is_judged_beside_the_event_loop(monkeypatch: pytest.Monk
         threads.append(threading.current_thread().name)
         return read_wish(*arguments, **options)
 
-    monkeypatch.setattr("twostroke.serve.app.read_wish", spying)
+    monkeypatch.setattr("twostroke.serve.routes.read_wish", spying)
     with client_of() as client:
         assert client.post(CHAT, json=make_chat()).status_code == 200
     assert threads

@@ -1,12 +1,15 @@
 """Every end of an answer and every count of it in OpenAI's words, whole and in chunks; errors in OpenAI's form."""
 
+import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.serve.serve_builders import (
     MODEL,
+    ScriptedHandle,
     ScriptedModel,
     client_of,
     error_of,
@@ -15,7 +18,7 @@ from tests.serve.serve_builders import (
     make_completion,
     make_finish,
 )
-from twostroke.core.event import FinishEvent, Usage
+from twostroke.core.event import Event, FinishEvent, TokenEvent, Usage
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import (
     CapacityError,
@@ -34,9 +37,10 @@ from twostroke.errors import (
     UnsupportedModelError,
 )
 from twostroke.params import SamplingParams
+from twostroke.serve.answers import Answers, CancelCause
 from twostroke.serve.api_error import ApiError, as_api_error
-from twostroke.serve.openai import Wish
-from twostroke.serve.replies import Reply, reason_of, usage_of
+from twostroke.serve.openai import StreamWish, Wish
+from twostroke.serve.replies import Reply
 from twostroke.serve.sse import encode_event
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -57,15 +61,34 @@ ODD_TEXTS = [
 ROUTES = [(CHAT, make_chat()), (COMPLETIONS, make_completion())]
 
 
-def make_wish(*, is_chat: bool = True, includes_usage: bool = False) -> Wish:
+def make_wish(*, is_chat: bool = True, includes_usage: bool = False, **more: Any) -> Wish:
     return Wish(
         model="alias",
         prompts=("a", "b"),
         params=SamplingParams(),
         is_chat=is_chat,
         is_stream=True,
-        includes_usage=includes_usage,
+        stream=StreamWish(includes_usage=includes_usage),
+        **more,
     )
+
+
+def make_reply(wish: Wish, *, counts: Sequence[int] = (10, 7), cause: CancelCause | None = None) -> Reply:
+    """The reply to a wish whose prompts have so many tokens."""
+
+    async def make() -> Answers:
+        return Answers(max_pending=9, request_id="chatcmpl-1" if wish.is_chat else "cmpl-1")
+
+    answers = asyncio.run(make())
+    answers.cause = cause
+    for index, count in enumerate(counts):
+        for choice in range(wish.num_choices):
+            answers.asked[index * wish.num_choices + choice] = ScriptedHandle("r", num_prompt_tokens=count)
+    return Reply(wish, answers, model=ScriptedModel())
+
+
+def token(text: str = "x") -> TokenEvent:
+    return TokenEvent("r1", 0, text, 0.0)
 
 
 def finish(reason: FinishReason, *, error: str | None = None, counts: tuple[int, int, int] = (1, 0, 1)) -> FinishEvent:
@@ -75,32 +98,53 @@ def finish(reason: FinishReason, *, error: str | None = None, counts: tuple[int,
 # Ends
 
 
+def outcome(event: FinishEvent, *, cause: CancelCause | None = None) -> str:
+    reply = make_reply(make_wish(is_chat=False), cause=cause)
+    return str(list(reply.chunks(0, event))[-1]["choices"][0]["finish_reason"])
+
+
 def test_an_answer_ends_in_one_of_two_ways() -> None:
-    assert reason_of(finish(FinishReason.STOP)) == "stop"
-    assert reason_of(finish(FinishReason.LENGTH)) == "length"
+    assert outcome(finish(FinishReason.STOP)) == "stop"
+    assert outcome(finish(FinishReason.LENGTH)) == "length"
 
 
 @pytest.mark.parametrize(
-    ("reason", "error", "status", "said"),
+    ("event", "cause", "status", "said", "code"),
     [
-        (FinishReason.ERROR, "a logit is nan", 500, "a logit is nan"),
-        (FinishReason.ERROR, None, 500, "the request failed"),
-        (FinishReason.ERROR, "", 500, "the request failed"),
+        (finish(FinishReason.ERROR, error="a logit is nan"), None, 500, "a logit is nan", None),
+        (finish(FinishReason.ERROR), None, 500, "the request failed", None),
+        (finish(FinishReason.ERROR, error=""), None, 500, "the request failed", None),
         (
-            FinishReason.CANCELLED,
-            None,
+            finish(FinishReason.CANCELLED),
+            CancelCause.CLOSING,
             503,
             "the request was cancelled before its end: the server is closing, ask again",
+            None,
+        ),
+        (
+            finish(FinishReason.CANCELLED),
+            CancelCause.DEADLINE,
+            499,
+            "the answer was not complete after timeout_s: ask for less or for more time",
+            "deadline",
+        ),
+        (
+            finish(FinishReason.CANCELLED),
+            CancelCause.DELETED,
+            499,
+            "the request was cancelled by a DELETE of its id",
+            "deleted",
         ),
     ],
 )
-def test_every_other_end_is_an_error_of_the_server(
-    reason: FinishReason, error: str | None, status: int, said: str
+def test_every_other_end_is_an_error(
+    event: FinishEvent, cause: CancelCause | None, status: int, said: str, code: str | None
 ) -> None:
     with pytest.raises(ApiError) as caught:
-        reason_of(finish(reason, error=error))
+        outcome(event, cause=cause)
+    kind = "server_error" if status >= 500 else "invalid_request_error"
     assert caught.value.status == status
-    assert caught.value.body == {"error": {"message": said, "type": "server_error", "param": None, "code": None}}
+    assert caught.value.body == {"error": {"message": said, "type": kind, "param": None, "code": code}}
 
 
 @pytest.mark.parametrize(("path", "fields"), ROUTES)
@@ -131,12 +175,16 @@ def test_usage_never_follows_a_failure() -> None:
 # Counts
 
 
-def test_counts_are_sums_over_the_choices() -> None:
-    finishes = {1: finish(FinishReason.STOP, counts=(10, 4, 3)), 0: finish(FinishReason.LENGTH, counts=(7, 1, 2))}
-    assert usage_of(finishes) == {
+def test_counts_are_sums_over_the_answers_and_each_prompt_counts_once() -> None:
+    reply = make_reply(make_wish(num_choices=2))
+    for index, (cached, num_tokens) in enumerate([(4, 3), (9, 2), (1, 1), (6, 0)]):
+        for _ in range(num_tokens):
+            reply.take(index, token())
+        reply.take(index, finish(FinishReason.STOP, counts=(0, cached, num_tokens)))
+    assert reply.usage() == {
         "prompt_tokens": 17,
-        "completion_tokens": 5,
-        "total_tokens": 22,
+        "completion_tokens": 6,
+        "total_tokens": 23,
         "prompt_tokens_details": {"cached_tokens": 5},
     }
 
@@ -149,32 +197,31 @@ def test_counts_are_sums_over_the_choices() -> None:
 )
 @pytest.mark.parametrize("includes_usage", [False, True])
 def test_every_chunk_of_a_reply_has_the_same_frame(is_chat: bool, prefix: str, kind: str, includes_usage: bool) -> None:
-    reply = Reply(make_wish(is_chat=is_chat, includes_usage=includes_usage))
-    chunks = [reply.text_chunk(1, "x"), reply.last_chunk(1, "stop")]
+    reply = make_reply(make_wish(is_chat=is_chat, includes_usage=includes_usage))
+    chunks = [*reply.chunks(1, token()), *reply.chunks(1, finish(FinishReason.STOP))]
     usage = {"usage"} if includes_usage else set()
     for chunk in chunks:
-        assert set(chunk) == {"id", "created", "model", "object", "choices"} | usage
-        assert (chunk["object"], chunk["model"]) == (kind, "alias")
+        assert set(chunk) == {"id", "created", "model", "object", "choices", "system_fingerprint"} | usage
+        assert (chunk["object"], chunk["model"], chunk["system_fingerprint"]) == (kind, "alias", "scripted")
         assert chunk["id"].startswith(prefix)
         assert set(chunk["choices"][0]) == {"index", "delta" if is_chat else "text", "logprobs", "finish_reason"}
         assert chunk["choices"][0]["index"] == 1
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, "stop"]
-    assert chunks[0]["id"] == chunks[1]["id"] != Reply(make_wish(is_chat=is_chat)).text_chunk(0, "")["id"]
 
 
-def test_only_a_chat_says_who_speaks() -> None:
-    first = Reply(make_wish()).first_chunk()
-    assert first is not None
-    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert Reply(make_wish(is_chat=False)).first_chunk() is None
+def test_only_a_chat_says_who_speaks_once_for_each_answer() -> None:
+    firsts = list(make_reply(make_wish()).first_chunks())
+    assert [chunk["choices"][0]["delta"] for chunk in firsts] == [{"role": "assistant", "content": ""}] * 2
+    assert [chunk["choices"][0]["index"] for chunk in firsts] == [0, 1]
+    assert list(make_reply(make_wish(is_chat=False)).first_chunks()) == []
 
 
 def test_each_choice_of_a_whole_reply_has_its_own_end() -> None:
-    finishes = {0: finish(FinishReason.LENGTH), 1: finish(FinishReason.STOP)}
-    whole = Reply(make_wish(is_chat=False)).whole(["a", "b"], finishes)
+    with client_of(ScriptedModel(["a"], reason=FinishReason.LENGTH)) as client:
+        whole = client.post(COMPLETIONS, json=make_completion(prompt=["p", "q"])).json()
     assert whole["choices"] == [
         {"index": 0, "text": "a", "logprobs": None, "finish_reason": "length"},
-        {"index": 1, "text": "b", "logprobs": None, "finish_reason": "stop"},
+        {"index": 1, "text": "a", "logprobs": None, "finish_reason": "length"},
     ]
     assert (whole["object"], whole["usage"]["total_tokens"]) == ("text_completion", 4)
 
@@ -213,10 +260,10 @@ def test_no_proxy_may_keep_a_stream() -> None:
 def test_a_bug_in_mid_stream_is_told_without_its_words_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(self: Reply, index: int, text: str) -> dict[str, Any]:
+    def fail(self: Reply, index: int, event: Event) -> dict[str, Any]:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr(Reply, "text_chunk", fail)
+    monkeypatch.setattr(Reply, "chunks", fail)
     with client_of() as client:
         response = client.post(CHAT, json=make_chat(stream=True))
     _, error, done = events_of(response.text)
@@ -239,7 +286,7 @@ def test_a_bug_in_mid_stream_is_told_without_its_words_and_logged(
         (PromptError("x", field="messages"), (400, "messages", None)),
         (ChatTemplateError("x"), (400, "its prompt", "chat_template")),
         (CapacityError("x"), (400, "its prompt", "context_length_exceeded")),
-        (QueueFullError("x"), (503, None, "queue_full")),
+        (QueueFullError("x"), (429, None, "queue_full")),
         (RequestError("x"), (500, None, None)),
     ],
 )

@@ -8,6 +8,7 @@ import typer
 from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.loading import ContextOption, KVOption, ModelOption, ThreadsOption, load
 from twostroke.config import resolve
+from twostroke.errors import ConfigError
 from twostroke.model.catalog import DEFAULT_MODEL
 
 
@@ -19,10 +20,17 @@ def serve(
     context: ContextOption = None,
     kv: KVOption = None,
     threads: ThreadsOption = None,
+    alias: Annotated[list[str] | None, typer.Option(help="Another name for the model; may be repeated.")] = None,
+    api_key: Annotated[str | None, typer.Option(help="What clients must send as a bearer token.")] = None,
+    max_requests: Annotated[int, typer.Option(help="Running and waiting; more are told to come back.", min=1)] = 256,
+    drain_s: Annotated[float, typer.Option(help="Time running answers get to end after SIGTERM.", min=0)] = 30.0,
 ) -> None:
-    """Answer over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /health."""
+    """Answer over HTTP in OpenAI's API, beside it /health, /ready, /tokenize, /detokenize."""
+    if api_key is not None and not api_key.strip():
+        raise ConfigError("--api-key is empty: give a key, or leave it out to serve whoever reaches the port")
     with leaving_on_interrupt():  # the web framework: a fifth of a second
-        from twostroke.serve.app import listen, serve as serve_until_stopped
+        from twostroke.serve.limits import LimitsConfig
+        from twostroke.serve.server import listen, serve as serve_until_stopped
 
     def announce(address: str) -> None:
         sys.stderr.write(f"twostroke: {model} is served at {address}/v1, Ctrl-C ends\n")
@@ -33,4 +41,11 @@ def serve(
         listen(host, port) as listener,
         load(model, config=config, threads=threads, context=context, kv=kv, quiet=False) as llm,
     ):
-        serve_until_stopped(llm, listener, on_ready=announce)
+        serve_until_stopped(
+            llm,
+            listener,
+            aliases=alias or (),
+            api_key=api_key,
+            limits=LimitsConfig(max_open_requests=max_requests, drain_s=drain_s),
+            on_ready=announce,
+        )

@@ -252,6 +252,14 @@ class Engine:
             self._cache.free(sequence_id)
         return logits
 
+    def progress(self, request_id: str) -> int | None:
+        """Prompt tokens computed or found in the cache; None for a request that does not run."""
+        sequence_id = self._sequence_ids.get(request_id)
+        if sequence_id is None:
+            return None
+        sequence = self._live[sequence_id].sequence
+        return min(sequence.num_computed, sequence.num_prompt_tokens)
+
     def snapshot(self) -> Snapshot:
         """Counts now."""
         cache, blocks = self._cache, self._cache.counts()

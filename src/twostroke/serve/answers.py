@@ -1,109 +1,243 @@
 """The answers of one HTTP request on their way from the engine's thread to the event loop.
 
-Made by a route, read by its reply. Cancels what still runs when the client leaves, reads too slowly or
-the server ends; never waits on the engine's thread.
+Made by a route, read by its reply. Cancels what still runs when the client leaves, reads too slowly, asks for it or
+runs out of time, or when the server ends; never waits on the engine's thread.
 """
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Protocol
+from enum import StrEnum
+from typing import Any
 
 from starlette.types import Receive
 
 from twostroke.core.event import Event, FinishEvent
-from twostroke.core.snapshot import Snapshot
 from twostroke.errors import TwostrokeError
 from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
+from twostroke.serve.served_model import Asked, ServedModel
 
 
-class Cancellable(Protocol):
-    def cancel(self) -> None: ...
+class CancelCause(StrEnum):
+    """Who ended answers before their end."""
+
+    CLIENT_LEFT = "client_left"
+    SLOW_CLIENT = "slow_client"
+    DELETED = "deleted"
+    DEADLINE = "deadline"
+    CLOSING = "closing"
+    REFUSED = "refused"  # another answer of the same request was not taken
 
 
-class ServedModel(Protocol):
-    """What the server asks of an LLM."""
+# Those a client brought about itself have a status that no client library answers by asking again.
+_CAUSES = {
+    CancelCause.DEADLINE: ("the answer was not complete after timeout_s: ask for less or for more time", 499),
+    CancelCause.DELETED: ("the request was cancelled by a DELETE of its id", 499),
+}
+_CLOSING = ("the request was cancelled before its end: the server is closing, ask again", 503)
 
-    @property
-    def model_name(self) -> str: ...
-    @property
-    def default_params(self) -> SamplingParams: ...
-    def now(self) -> float: ...
-    def snapshot(self) -> Snapshot: ...
-    def submit(
-        self,
-        prompt: Any,
-        params: SamplingParams | None = None,
-        *,
-        on_event: Callable[[Event], None] | None = None,
-        arrival_s: float | None = None,
-    ) -> Cancellable: ...
+Observer = Callable[["Answers", int, Event], None]
+
+
+class EventBridge:
+    """Carries events from the engine's thread to one event loop: one wake-up for all that wait, not one for each."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[tuple[Answers, int, Event]] = deque()
+        self._is_woken = False
+
+    def put(self, answers: "Answers", index: int, event: Event) -> None:
+        """Called on the engine's thread."""
+        self._events.append((answers, index, event))
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens any more
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._is_woken = False  # before looking: what is put from now on wakes again
+        while self._events:
+            answers, index, event = self._events.popleft()
+            answers.take(index, event)
 
 
 class Answers:
-    """Events of all choices, in the order they happened; `index` says whose. Lives on one event loop."""
+    """Events of all answers, in the order they happened; `index` says whose. Lives on one event loop.
 
-    def __init__(self, *, max_pending: int) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._pending: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+    The choices of a prompt have indices in a row. The first is started alone, the others once it has its first
+    token: they find its prompt in the cache.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_pending: int,
+        bridge: EventBridge | None = None,
+        request_id: str | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.request_id = request_id
+        self.arrival_s = 0.0
+        self.cause: CancelCause | None = None
+        self.cancelled_s: float | None = None
+        self.asked: dict[int, Asked] = {}
+        self.finishes: dict[int, FinishEvent] = {}
+        self.num_unfinished = 0
+        self._bridge = bridge or EventBridge()
+        self._observers = observers
+        self._pending: asyncio.Queue[tuple[int, Event] | None] = asyncio.Queue()
         self._max_pending = max_pending
-        self._handles: list[Cancellable] = []
-        self._unfinished = 0
-        self._is_cancelled = False
-        self._is_slow = False
+        self._failure: Exception | None = None
+        self._start: Callable[[int], Asked] | None = None
+        self._now: Callable[[], float] = lambda: 0.0
+        self._siblings: dict[int, range] = {}  # first choice -> those that wait for it
+        self._starting: set[asyncio.Task[None]] = set()
+        self._deadline: asyncio.TimerHandle | None = None
 
     async def submit(
-        self, model: ServedModel, prompts: Sequence[Any], params: SamplingParams, *, arrival_s: float
+        self,
+        model: ServedModel,
+        prompts: Sequence[Any],
+        params: SamplingParams,
+        *,
+        arrival_s: float,
+        num_choices: int = 1,
+        salt: str = "",
+        timeout_s: float | None = None,
     ) -> None:
-        """Start one request per prompt; tokenising happens beside the event loop. All start or none does."""
+        """Start one request per prompt; tokenising happens beside the event loop. All start or none does.
+
+        What is not complete `timeout_s` after its arrival is cancelled.
+        """
+        self.arrival_s = arrival_s
+        self._now = model.now
+        if timeout_s is not None:
+            left_s = max(0.0, arrival_s + timeout_s - model.now())
+            self._deadline = asyncio.get_running_loop().call_later(left_s, self.cancel, CancelCause.DEADLINE)
+
+        def start(index: int) -> Asked:
+            return model.submit(
+                prompts[index // num_choices],
+                params,
+                on_event=self.listener(index),
+                arrival_s=arrival_s,
+                request_id=self._name_of(index, len(prompts) * num_choices),
+                choice_index=index % num_choices,
+                salt=salt,
+            )
+
+        self._start = start
+        for first in range(0, len(prompts) * num_choices, num_choices):
+            self._siblings[first] = range(first + 1, first + num_choices)
         try:
-            for index, prompt in enumerate(prompts):
-                handle = await asyncio.to_thread(
-                    model.submit, prompt, params, on_event=self.listener(index), arrival_s=arrival_s
-                )
-                self._handles.append(handle)
-                self._unfinished += 1
+            for first in range(0, len(prompts) * num_choices, num_choices):
+                self.num_unfinished += num_choices
+                try:
+                    await self._begin(first)
+                except BaseException:
+                    self.num_unfinished -= num_choices
+                    raise
         except BaseException:
-            self.cancel()
+            self.cancel(CancelCause.REFUSED)
             raise
-        if self._is_cancelled:
-            self.cancel()
+
+    def _name_of(self, index: int, num_answers: int) -> str | None:
+        if self.request_id is None or num_answers == 1:
+            return self.request_id
+        return f"{self.request_id}.{index}"
+
+    async def _begin(self, index: int) -> None:
+        assert self._start is not None, "submit comes first"
+        self.asked[index] = await asyncio.to_thread(self._start, index)
+        if self.cause is not None:
+            _cancel(self.asked[index])
 
     def listener(self, index: int) -> Callable[[Event], None]:
-        """What the engine's thread calls with each event of one choice."""
+        """What the engine's thread calls with each event of one answer."""
+        return lambda event: self._bridge.put(self, index, event)
 
-        def hand_over(event: Event) -> None:  # on the engine's thread
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens any more
-                self._loop.call_soon_threadsafe(self._take, index, event)
-
-        return hand_over
-
-    def _take(self, index: int, event: Event) -> None:
+    def take(self, index: int, event: Event) -> None:
+        """One event, on the event loop: counted whether or not anybody reads it."""
+        if isinstance(event, FinishEvent):
+            self._note_end(index, event)
+        for observe in self._observers:
+            observe(self, index, event)
+        waiting = self._siblings.pop(index, None)
+        if waiting and self.cause is None:
+            task = asyncio.ensure_future(self._begin_all(waiting))
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
         if self._pending.qsize() >= self._max_pending and not isinstance(event, FinishEvent):
-            self._is_slow = True
-            self.cancel()
-            return
-        self._pending.put_nowait((index, event))
+            self.cancel(CancelCause.SLOW_CLIENT)
+        else:
+            self._pending.put_nowait((index, event))
 
-    def cancel(self) -> None:
-        """End what still runs; each choice still gets its finish event. May be called twice."""
-        self._is_cancelled = True
-        for handle in self._handles:
-            with contextlib.suppress(TwostrokeError):  # the model is closed: it has ended them itself
-                handle.cancel()
+    def _note_end(self, index: int, event: FinishEvent) -> None:
+        self.finishes[index] = event
+        self.num_unfinished -= 1
+        if self._deadline is not None and not self.num_unfinished:
+            self._deadline.cancel()
+
+    async def _begin_all(self, indices: Sequence[int]) -> None:
+        left = list(indices)
+        try:
+            while left and self.cause is None:
+                await self._begin(left[0])
+                left.pop(0)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the reply's to tell
+            self._failure = self._failure or error
+            self.cancel(CancelCause.REFUSED)
+        if left:
+            self.num_unfinished -= len(left)
+            self._pending.put_nowait(None)  # who waits for them waits in vain
+
+    def cancel(self, cause: CancelCause = CancelCause.CLOSING) -> None:
+        """End what still runs; each started answer still gets its finish event. May be called twice."""
+        if self.cause is None and self.num_unfinished:
+            self.cause, self.cancelled_s = cause, self._now()
+            self.num_unfinished -= sum(len(waiting) for waiting in self._siblings.values())
+            self._siblings.clear()
+        for index, asked in self.asked.items():
+            if index not in self.finishes:
+                _cancel(asked)
+
+    def failure(self) -> ApiError:
+        """The error of answers that were cancelled."""
+        if self.cause is CancelCause.SLOW_CLIENT:
+            return ApiError(f"{self._max_pending} tokens waited to be read: read faster or ask for fewer", status=503)
+        if self.cause in _CAUSES:
+            message, status = _CAUSES[self.cause]
+            return ApiError(message, status=status, code=self.cause)
+        message, status = _CLOSING
+        return ApiError(message, status=status)
 
     async def events(self) -> AsyncIterator[tuple[int, Event]]:
-        """Everything until the last choice has finished. Raises ApiError when the client read too slowly."""
-        while self._unfinished:
-            index, event = await self._pending.get()
-            if self._is_slow:
-                raise ApiError(
-                    f"{self._max_pending} tokens waited to be read: read faster or ask for fewer", status=503
-                )
-            if isinstance(event, FinishEvent):
-                self._unfinished -= 1
-            yield index, event
+        """Everything until the last answer has finished.
+
+        Raises ApiError when the client read too slowly, and whatever the start of a later choice raised.
+        """
+        async for each in self.events_or_silence(None):
+            if each is not None:
+                yield each
+
+    async def events_or_silence(self, idle_s: float | None) -> AsyncIterator[tuple[int, Event] | None]:
+        """The same, and None whenever nothing came for `idle_s`."""
+        while self.num_unfinished or not self._pending.empty():
+            try:
+                async with asyncio.timeout(idle_s):
+                    each = await self._pending.get()
+            except TimeoutError:
+                yield None
+                continue
+            if self._failure is not None:
+                raise self._failure
+            if self.cause is CancelCause.SLOW_CLIENT:
+                raise self.failure()
+            if each is not None:
+                yield each
 
     @contextlib.asynccontextmanager
     async def cancelled_when_client_leaves(self, receive: Receive) -> AsyncIterator[None]:
@@ -116,10 +250,15 @@ class Answers:
             yield
         finally:
             watcher.cancel()
-            if self._unfinished:
-                self.cancel()
+            if self.num_unfinished:
+                self.cancel(CancelCause.CLIENT_LEFT)
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.cancel()
+        self.cancel(CancelCause.CLIENT_LEFT)
+
+
+def _cancel(asked: Asked) -> None:
+    with contextlib.suppress(TwostrokeError):  # the model is closed: it has ended them itself
+        asked.cancel()

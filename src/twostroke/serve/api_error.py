@@ -1,5 +1,6 @@
 """Errors as OpenAI's clients know them: a status and {"error": {message, type, param, code}}."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from twostroke.errors import CapacityError, ChatTemplateError, ParamsError, QueueFullError, RequestError
@@ -11,8 +12,17 @@ SERVER_ERROR = "server_error"
 class ApiError(Exception):
     """Ends a request with this status and body. `param` is the field at fault, as the client wrote it."""
 
-    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
+        self.headers = headers
         self.status = status
         self.param = param
         self.code = code
@@ -33,7 +43,7 @@ def as_api_error(error: Exception, *, prompt_field: str, message: str) -> ApiErr
     if isinstance(error, ChatTemplateError):
         return ApiError(message, param=prompt_field, code="chat_template")
     if isinstance(error, QueueFullError):
-        return ApiError(message, status=503, code="queue_full")
+        return ApiError(message, status=429, code="queue_full", headers={"Retry-After": "1"})
     if isinstance(error, CapacityError):
         return ApiError(message, param=prompt_field, code="context_length_exceeded")
     if isinstance(error, RequestError):

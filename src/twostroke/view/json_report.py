@@ -24,7 +24,7 @@ def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = Fa
         "kv": {"tokens": kv.tokens, "bytes": kv.bytes, "blocks": kv.blocks, "waste_ratio": kv.waste_ratio},
         "ttft_s": result.timing.ttft_s,
         "e2e_s": result.timing.e2e_s,
-        "ledger": _ledger(result.ledger),
+        "ledger": json_ledger(result.ledger),
     }
     if with_logprobs:
         shown["logprobs"] = _logprobs(result)
@@ -41,7 +41,8 @@ def _phase(use: PhaseUse) -> dict[str, Any]:
     }
 
 
-def _ledger(ledger: Ledger) -> dict[str, Any]:
+def json_ledger(ledger: Ledger) -> dict[str, Any]:
+    """Seconds per part, and the stalls."""
     stalls = [
         {"kind": stall.kind.value, "time_s": stall.time_s, "request_id": stall.request_id} for stall in ledger.stalls
     ]

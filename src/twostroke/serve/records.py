@@ -1,0 +1,92 @@
+"""What is kept of a request: its state while it runs, and for some time its ledger after it ended.
+
+Answers tell it their events; the routes of /v1/requests read it. Bounded, and gone with the process.
+"""
+
+from collections import OrderedDict
+from typing import Any
+
+from twostroke.core.event import Event, FinishEvent
+from twostroke.serve.answers import Answers
+from twostroke.view.json_report import json_ledger
+
+
+class RequestRecords:
+    """Running requests by id, and the records of the last that ended."""
+
+    def __init__(self, *, max_kept: int) -> None:
+        self._running: dict[str, Answers] = {}
+        self._ended: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._max_kept = max_kept
+
+    def __len__(self) -> int:
+        """Running ones."""
+        return len(self._running)
+
+    @property
+    def running(self) -> list[Answers]:
+        return list(self._running.values())
+
+    def find_running(self, request_id: str) -> Answers | None:
+        return self._running.get(request_id)
+
+    def open(self, answers: Answers) -> None:
+        assert answers.request_id is not None, "answers of a server have an id"
+        self._running[answers.request_id] = answers
+
+    def close(self, answers: Answers) -> None:
+        """It was refused before it ran, or it ended. May be called twice."""
+        if answers.request_id is not None and self._running.get(answers.request_id) is answers:
+            del self._running[answers.request_id]
+
+    def observe(self, answers: Answers, index: int, event: Event) -> None:
+        """Called with every event; the last finish ends the request."""
+        if isinstance(event, FinishEvent) and answers.num_unfinished == 0 and answers.request_id is not None:
+            self.close(answers)
+            self._ended[answers.request_id] = record_of(answers)
+            self._ended.move_to_end(answers.request_id)
+            while len(self._ended) > self._max_kept:
+                self._ended.popitem(last=False)
+
+    def find(self, request_id: str) -> dict[str, Any] | None:
+        """The record of a request, running or ended."""
+        answers = self._running.get(request_id)
+        return self._ended.get(request_id) if answers is None else record_of(answers)
+
+
+def record_of(answers: Answers) -> dict[str, Any]:
+    """One request as JSON: counts, times and ledger of every answer that ended."""
+    is_running = answers.num_unfinished > 0
+    return {
+        "id": answers.request_id,
+        "object": "request",
+        "status": "running" if is_running else "ended",
+        "cancelled_by": answers.cause,
+        "answers": [_answer(index, finish) for index, finish in sorted(answers.finishes.items())],
+    }
+
+
+def _answer(index: int, finish: FinishEvent) -> dict[str, Any]:
+    usage, timing, kv = finish.usage, finish.timing, finish.kv
+    return {
+        "index": index,
+        "finish_reason": finish.reason.value,
+        "error": finish.error,
+        "seed": finish.seed,
+        "usage": {
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "completion_tokens": usage.completion_tokens,
+        },
+        "ttft_s": timing.ttft_s,
+        "first_text_s": timing.first_text_s,
+        "tpot_s": timing.tpot_s,
+        "e2e_s": timing.e2e_s,
+        "kv": {"tokens": kv.tokens, "bytes": kv.bytes, "blocks": kv.blocks, "waste_ratio": kv.waste_ratio},
+        "ledger": ledger_of(finish),
+    }
+
+
+def ledger_of(finish: FinishEvent) -> dict[str, Any]:
+    """Every second of an ended answer, by name."""
+    return json_ledger(finish.account.read())

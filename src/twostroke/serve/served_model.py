@@ -1,0 +1,52 @@
+"""What the server asks of a loaded model: the part of LLM it knows, so that tests may stand in for it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from twostroke.core.event import Event
+from twostroke.core.snapshot import Snapshot
+from twostroke.params import SamplingParams
+
+
+class Asked(Protocol):
+    """A request on its way."""
+
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def num_prompt_tokens(self) -> int: ...
+    def cancel(self) -> None: ...
+
+
+class ServedModel(Protocol):
+    @property
+    def model_name(self) -> str: ...
+    @property
+    def default_params(self) -> SamplingParams: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def fingerprint(self) -> str: ...
+    def now(self) -> float: ...
+    def snapshot(self) -> Snapshot: ...
+    def submit(
+        self,
+        prompt: Any,
+        params: SamplingParams | None = None,
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        arrival_s: float | None = None,
+        request_id: str | None = None,
+        choice_index: int = 0,
+        salt: str = "",
+    ) -> Asked: ...
+    def encode(self, prompt: Any) -> list[int]: ...
+    def decode(self, token_ids: Sequence[int]) -> str: ...
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """Bytes a token adds to a text; None for a control token."""
+
+    def token_text(self, token_id: int) -> str:
+        """The token as people write it: its text, a control token's literal."""
+
+    def progress(self, request_id: str) -> int | None:
+        """Prompt tokens a running request has read; None once it has ended."""

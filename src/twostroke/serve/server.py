@@ -1,0 +1,107 @@
+"""The server process: its address, its signals, its end. Called by the command line on the main thread."""
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+
+import uvicorn
+
+from twostroke.errors import ConfigError
+from twostroke.serve.app import create_app
+from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.routes import Routes
+from twostroke.serve.served_model import ServedModel
+
+SHUTDOWN_S = 5  # after answers were cancelled, for their connections to close
+MAX_PORT = 65_535
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+class _Server(uvicorn.Server):
+    """Lets running answers end before it does: SIGTERM gives them time, SIGINT and a second signal none."""
+
+    def __init__(self, config: uvicorn.Config, *, routes: Routes, drain_s: float) -> None:
+        super().__init__(config)
+        self._routes = routes
+        self._drain_s = drain_s
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if sig == signal.SIGINT or self.should_exit:
+            self._drain_s = 0.0
+            self._routes.cancel_all()
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._routes.is_draining = True
+        asyncio.get_running_loop().call_later(self._drain_s, self._routes.cancel_all)
+        await super().shutdown(sockets)
+
+
+def listen(host: str = "127.0.0.1", port: int = 8080) -> socket.socket:
+    """The address, taken: clients that connect wait until `serve` answers. Port 0 takes a free one.
+
+    Taken before a model is loaded, so that nobody waits for a load to hear that the port is in use. Raises
+    ConfigError when the address cannot be used.
+    """
+    if not 0 <= port <= MAX_PORT:
+        raise ConfigError(f"port {port} does not exist: take one from 1 to {MAX_PORT}, or 0 for any free one")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
+        why = "another program listens there" if getattr(error, "errno", None) == errno.EADDRINUSE else str(error)
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise ConfigError(f"cannot listen on {shown}: {why}; choose another address or port") from None
+
+
+def serve(
+    model: ServedModel,
+    listener: socket.socket,
+    *,
+    aliases: Sequence[str] = (),
+    api_key: str | None = None,
+    limits: LimitsConfig | None = None,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, then let running answers end and return. Call it on the main thread.
+
+    `on_ready` hears the address once requests are answered.
+    """
+    limits = limits or LimitsConfig()
+    host, port = listener.getsockname()[:2]
+    hosts = (*LOCAL_HOSTS, host) if ipaddress.ip_address(host).is_loopback else None
+    app = create_app(model, aliases=aliases, api_key=api_key, limits=limits, hosts=hosts)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=int(limits.drain_s) + SHUTDOWN_S,
+    )
+    server = _Server(config, routes=app.state.routes, drain_s=limits.drain_s)
+    with _signals_end(server):
+        if on_ready is not None:
+            on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        server.run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def _signals_end(server: uvicorn.Server) -> Iterator[None]:
+    """Catch what comes before the server listens for signals, and what it raises again after it ended."""
+
+    def end(number: int, frame: object) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -345,7 +345,7 @@ class LLM:
         if isinstance(prompt, str) or not is_chat(prompt):
             if isinstance(prompt, str):
                 self._check_pieces([prompt], max_tokens)
-            elif isinstance(prompt, Sequence) and len(prompt) > self.context:
+            elif hasattr(prompt, "__len__") and len(prompt) > self.context:
                 self._check_context(len(prompt), max_tokens)  # before millions of ids are looked at one by one
             token_ids = self.tokenizer.encode_prompt(prompt)  # type: ignore[arg-type]
             spent[Part.TOKENIZE] = self._clock.now() - start_s

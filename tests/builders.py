@@ -23,6 +23,7 @@ from twostroke.program.reader import KVSpec
 from twostroke.sample.sampler import Sampler
 from twostroke.schedule.config import SchedulerConfig
 from twostroke.schedule.scheduler import Scheduler
+from twostroke.strategy.beam import BeamChooser
 
 VOCAB = 256  # a token is a byte
 STEP_S = 0.010
@@ -70,8 +71,8 @@ class ScriptedReader:
         if context[-1] == self.nan_after:
             return np.full(VOCAB, np.nan, np.float32)
         digest = hashlib.blake2b(np.array(context, np.int32).tobytes(), digest_size=8).digest()
-        ramp = np.random.default_rng(int.from_bytes(digest, "little")).permutation(VOCAB)
-        return (ramp / 16).astype(np.float32)
+        rng = np.random.default_rng(int.from_bytes(digest, "little"))
+        return (rng.permutation(VOCAB) / 16 + rng.random(VOCAB) / 32).astype(np.float32)  # sums of logits never tie
 
     def copy_block(self, group: int, source: int, target: int) -> None:
         self._slots[target] = self._slots[source]
@@ -154,6 +155,7 @@ class Bench:
             ),
             kv_groups=(KVGroup(id=0, layers=(0,), num_kv_heads=1, head_dim=1, window=None),),
             new_text=new_text,
+            new_chooser=BeamChooser,
         )
         self._next = 0
 

@@ -101,12 +101,11 @@ def make_tiny_model(tiny: TinyModel) -> Any:
 
 
 def save_tiny_model(tiny: TinyModel, folder: Path) -> Any:
-    """Save it the way models are published, with a tokenizer of one word per id; returns the model itself."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    """Save it the way models are published, with a tokenizer of one character per id; returns the model itself."""
+    from tokenizers import Tokenizer, models
 
     model = make_tiny_model(tiny)
     model.save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({f"w{index}": index for index in range(VOCAB_SIZE)}, unk_token="w0"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    words.save(str(folder / "tokenizer.json"))
+    characters = Tokenizer(models.BPE({chr(0x4E00 + index): index for index in range(VOCAB_SIZE)}, []))
+    characters.save(str(folder / "tokenizer.json"))
     return model

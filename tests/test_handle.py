@@ -25,7 +25,7 @@ def token(number: int, text: str, *, logprob: float | None = None) -> TokenEvent
 
 
 def finish(*, text: str = "", reason: FinishReason = FinishReason.STOP, error: str | None = None) -> FinishEvent:
-    account = Account(request_id="r1", sequence_id=1, arrival_s=0.0, before={Part.TOKENIZE: 0.25}, first_token_s=2.0)
+    account = Account(request_id="r1", arrival_s=0.0, before={Part.TOKENIZE: 0.25}, first_token_s=2.0)
     for start_s, phase, start, count in ((1.0, Phase.PREFILL, 0, 3), (2.0, Phase.DECODE, 3, 1)):
         rows = (RowPlan(1, start, count, phase, needs_logits=True),)
         record = StepRecord(start_s, start_s + 0.5, start_s + 0.75, start_s + 1.0, rows, ("r1",), COST)

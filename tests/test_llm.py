@@ -35,7 +35,7 @@ from twostroke.errors import (
     TwostrokeError,
 )
 from twostroke.llm import LLM
-from twostroke.params import SamplingParams
+from twostroke.params import BeamSearch, SamplingParams
 from twostroke.schedule.config import SchedulerConfig
 from twostroke.text.byte_alphabet import CHAR_OF_BYTE
 
@@ -445,7 +445,7 @@ def test_a_program_that_ends_in_the_middle_of_answers_ends_in_peace(puppet: Path
 import sys, time
 from pathlib import Path
 from tests.builders_llm import LOOP, open_llm
-from twostroke.params import SamplingParams
+from twostroke.params import BeamSearch, SamplingParams
 llm, params = open_llm(Path(sys.argv[1]), threads=2), SamplingParams(max_tokens=1000)
 handles = [llm.submit(LOOP, params) for _ in range(4)]
 {keep}
@@ -728,3 +728,38 @@ def test_the_fingerprint_names_model_kernels_and_cache(llm: LLM, random_llm: LLM
     assert llm.fingerprint != random_llm.fingerprint
     assert llm.fingerprint.endswith(f"-{llm.kv_precision}")
     assert llm.isa in llm.fingerprint
+
+
+# Beam search
+
+
+def test_a_search_finds_the_puppets_answer_with_its_certainty(llm: LLM) -> None:
+    result = llm.beam_search("why?", BeamSearch(width=3, num_return=2), max_tokens=40)
+    best, second = result.beams
+    assert (result.text, result.token_ids, result.finish_reason) == (ANSWER, ANSWER_IDS, FinishReason.STOP)
+    assert (best.text, best.token_ids, best.finish_reason) == (ANSWER, ANSWER_IDS, FinishReason.STOP)
+    assert best.score == pytest.approx(0.0, abs=1e-6)
+    assert second.score < -1
+    wait_idle(llm)
+
+
+def test_a_search_of_a_conversation_and_beside_others(llm: LLM) -> None:
+    handles = [llm.submit("sky?", SamplingParams(max_tokens=40)) for _ in range(3)]
+    assert llm.beam_search(HELLO).text == ANSWER
+    assert [handle.result(WAIT_S).text for handle in handles] == [ANSWER] * 3
+
+
+def test_beams_go_through_generate_and_the_report_counts_their_rows(random_llm: LLM) -> None:
+    wish = SamplingParams(max_tokens=6, ignore_eos=True, beam=BeamSearch(width=4, num_return=4))
+    (result,) = random_llm.generate([5, 6, 7], wish)
+    decode = random_llm.report(result, None).decode
+    assert decode.tokens == 4 * 5  # the first token of each came with the prompt
+    assert sorted(beam.score for beam in result.beams)[::-1] == [beam.score for beam in result.beams]
+    assert len({beam.token_ids for beam in result.beams}) == 4
+
+
+def test_a_cancelled_search_ends_and_frees_its_beams(llm: LLM) -> None:
+    handle = llm.submit(LOOP, SamplingParams(max_tokens=900, beam=BeamSearch()))
+    handle.cancel()
+    assert handle.result(WAIT_S).finish_reason is FinishReason.CANCELLED
+    wait_idle(llm)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twostroke.errors import ParamsError
-from twostroke.params import MAX_BIASED_TOKENS, MAX_LOGPROBS, MAX_SEED, MAX_STOP_STRINGS, SamplingParams
+from twostroke.params import MAX_BIASED_TOKENS, MAX_LOGPROBS, MAX_SEED, MAX_STOP_STRINGS, BeamSearch, SamplingParams
 
 TINY = math.nextafter(0.0, 1.0)
 ABOVE_ONE, ABOVE_TWO = math.nextafter(1.0, 2.0), math.nextafter(2.0, 3.0)
@@ -42,6 +42,7 @@ def test_nothing_said_is_greedy_and_unfiltered() -> None:
         "logprobs": None,
         "logit_bias": (),
         "min_tokens": 0,
+        "beam": None,
     }
 
 
@@ -180,3 +181,54 @@ def test_params_are_values_that_nobody_changes() -> None:
     assert hash(params) == hash(SamplingParams(stop=("a",)))
     with pytest.raises(dataclasses.FrozenInstanceError):
         params.seed = 1  # type: ignore[misc]
+
+
+def test_a_search_goes_with_its_limits_and_nothing_that_draws() -> None:
+    search = SamplingParams(beam=BeamSearch(width=3), max_tokens=5, stop_token_ids=(1,), repetition_penalty=1.5)
+    assert (search.num_sequences, SamplingParams().num_sequences) == (3, 1)
+    wishes: dict[str, Any] = {
+        "temperature": 0.5,
+        "top_k": 3,
+        "top_p": 0.5,
+        "min_p": 0.5,
+        "presence_penalty": 1.0,
+        "frequency_penalty": 1.0,
+        "logit_bias": ((1, 2.0),),
+        "min_tokens": 2,
+        "seed": 1,
+        "stop": ("a",),
+        "logprobs": 2,
+    }
+    for name, value in wishes.items():
+        with pytest.raises(ParamsError, match=f"{name} is .*: beam search finds the likeliest answer") as refused:
+            SamplingParams(beam=BeamSearch(), **{name: value})
+        assert refused.value.field == name
+    with pytest.raises(ParamsError, match=r"repetition_penalty is 0.5: with beam search it must be 1 or more"):
+        SamplingParams(beam=BeamSearch(), repetition_penalty=0.5)
+    with pytest.raises(ParamsError, match="beam is 4: it must be a BeamSearch or None"):
+        SamplingParams(beam=4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"width": 0}, "width is 0: it must be at least 1"),
+        ({"width": True}, "width is True: it must be a whole number"),
+        ({"width": 2, "num_return": 3}, "num_return is 3: it must be from 1 to 2"),
+        ({"num_return": 0}, "num_return is 0: it must be from 1 to 4"),
+        ({"length_penalty": 10.5}, "length_penalty is 10.5: it must be from -10 to 10"),
+        ({"length_penalty": math.nan}, "length_penalty is nan: it must be from -10 to 10"),
+        ({"early_stopping": 1}, "early_stopping is 1: it must be true, false or 'never'"),
+        ({"early_stopping": "always"}, "early_stopping is 'always': it must be true, false or 'never'"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParamsError) as refused:
+        BeamSearch(**wrong)
+    assert str(refused.value) == words
+    assert refused.value.field == words.split()[0]
+
+
+def test_limits_are_what_a_search_takes_of_other_wishes() -> None:
+    drawn = SamplingParams(temperature=0.7, top_k=3, max_tokens=5, stop=("a",), stop_token_ids=(9,), ignore_eos=True)
+    assert drawn.limits() == SamplingParams(max_tokens=5, stop_token_ids=(9,), ignore_eos=True)

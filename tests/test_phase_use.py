@@ -81,7 +81,7 @@ def row(start: int, tokens: int, phase: Phase, *, sequence_id: int = 1) -> RowPl
 
 def make_answer(*steps: list[RowPlan] | None, **changes: Any) -> Result:
     """Steps of 10 ms one after the other; None is a step without a row of ours."""
-    account = Account(request_id="r1", sequence_id=1, arrival_s=0.0, before={})
+    account = Account(request_id="r1", arrival_s=0.0, before={})
     for number, rows in enumerate(steps):
         start_s = number * 0.010
         record = StepRecord(

@@ -7,7 +7,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from twostroke.core.event import Event, FinishEvent, TokenEvent
+    from twostroke.core.event import Beam, Event, FinishEvent, TokenEvent
     from twostroke.core.report import PhaseReport, PhaseUse, Result
     from twostroke.core.sequence import FinishReason
     from twostroke.errors import (
@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
     )
     from twostroke.handle import Handle
     from twostroke.llm import LLM
-    from twostroke.params import SamplingParams
+    from twostroke.params import BeamSearch, SamplingParams
 else:
 
     def __getattr__(name: str) -> object:
@@ -48,6 +48,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
+    "Beam",
+    "BeamSearch",
     "CapacityError",
     "ChatTemplateError",
     "ConfigError",
@@ -74,11 +76,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "twostroke.core.event": ("Event", "FinishEvent", "TokenEvent"),
+    "twostroke.core.event": ("Beam", "Event", "FinishEvent", "TokenEvent"),
     "twostroke.core.report": ("PhaseReport", "PhaseUse", "Result"),
     "twostroke.core.sequence": ("FinishReason",),
     "twostroke.errors": tuple(name for name in __all__ if name.endswith("Error")),
     "twostroke.handle": ("Handle",),
     "twostroke.llm": ("LLM",),
-    "twostroke.params": ("SamplingParams",),
+    "twostroke.params": ("BeamSearch", "SamplingParams"),
 }

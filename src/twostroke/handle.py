@@ -136,4 +136,5 @@ def result_of(tokens: Sequence[TokenEvent], finish: FinishEvent) -> Result:
         logprobs=tuple(token.logprob for token in tokens),
         top_logprobs=tuple(token.top_logprobs for token in tokens),
         error=finish.error,
+        beams=finish.beams,
     )

@@ -9,6 +9,7 @@ import secrets
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -39,7 +40,7 @@ from twostroke.errors import (
 from twostroke.handle import EventStream, Handle, ResultCollector
 from twostroke.load import ARITHMETIC_VERSION, load_model
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
-from twostroke.params import SamplingParams
+from twostroke.params import BeamSearch, SamplingParams
 from twostroke.phase_use import phase_report
 from twostroke.program.cost import Row
 from twostroke.prompt import Message, Prompt, contents_of, is_chat, refuse_lone_surrogates, several
@@ -57,7 +58,7 @@ class LLM:
     kv: precision of the KV cache, "bf16" (default), "f16" or "f32".
 
     Params that are given are taken as they are; params=None are `default_params`. A conversation without
-    a system message gets the one an Ollama model brings.
+    a system message gets the one an Ollama model brings. A beam search takes only the limits of them.
 
     Raises a TwostrokeError that says what does not fit and what would.
     """
@@ -174,6 +175,16 @@ class LLM:
         if not is_chat(messages):
             raise PromptError("messages must be a list of at least one message, each with a role", field="messages")
         return self._answers([messages], params)[0]
+
+    def beam_search(self, prompt: Prompt, beam: BeamSearch | None = None, *, max_tokens: int | None = None) -> Result:
+        """The likeliest answers to one prompt: `beams` of the result has them with their scores, best first.
+
+        `beam` None is BeamSearch(), four beams and one answer; `max_tokens` None is that of `default_params`.
+        """
+        wish = replace(self.default_params.limits(), beam=beam or BeamSearch())
+        if max_tokens is not None:
+            wish = replace(wish, max_tokens=max_tokens)
+        return self._answers([prompt], wish)[0]
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> EventStream:
         """Events of one request as they happen, the finish last. Closing or dropping the stream early cancels it."""

@@ -30,6 +30,7 @@ from twostroke.program.reader import Precision
 from twostroke.sample.sampler import Sampler
 from twostroke.schedule.config import SchedulerConfig
 from twostroke.schedule.scheduler import Scheduler
+from twostroke.strategy.beam import BeamChooser
 from twostroke.text.chat_template import NO_TEMPLATE, ChatTemplate
 from twostroke.text.detokenizer import Detokenizer
 from twostroke.text.folder_tokenizer import tokenizer_from_folder
@@ -209,6 +210,7 @@ def _engine(
         kv_size=size,
         kv_groups=program.kv_groups,
         new_text=lambda request: Detokenizer(text.tokenizer, is_continuation=request.continues_text),
+        new_chooser=BeamChooser,
     )
 
 

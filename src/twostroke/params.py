@@ -1,7 +1,8 @@
 """What one request wishes: frozen, checked when made, no defaults anywhere else."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Literal
 
 from twostroke.errors import ParamsError
 
@@ -10,6 +11,47 @@ MAX_STOP_STRINGS = 16
 MAX_LOGIT_BIAS = 100.0  # OpenAI's limits: beyond them a token is out of reach or alone anyway
 MAX_BIASED_TOKENS = 1024  # each is looked at in every step
 MAX_SEED = 2**64 - 1  # the key of Philox4x32-10 has 64 bits
+# What a search for the likeliest answer has no use for: said beside `beam`, these are an error.
+NOT_WITH_BEAM = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "min_tokens",
+    "seed",
+    "stop",
+    "logprobs",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamSearch:
+    """Search for the likeliest answers: `width` of them grow side by side.
+
+    An answer scores (sum of log-probabilities) / (length ** length_penalty), a stop id included; above 0 the
+    penalty favours long answers. `early_stopping` True ends with `width` finished answers, False when the best
+    running one cannot beat the worst finished as things stand, "never" when it cannot at any length up to
+    max_tokens. `num_return` answers are reported. Definition and defaults are the transformers library's.
+
+    Raises ParamsError that names the field, the value and the limit.
+    """
+
+    width: int = 4
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+    num_return: int = 1
+
+    def __post_init__(self) -> None:
+        _check_int("width", self.width, 1, None)
+        _check_range("length_penalty", self.length_penalty, -10.0, 10.0)  # no power of a length overflows
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise ParamsError(
+                f"early_stopping is {self.early_stopping!r}: it must be true, false or 'never'", field="early_stopping"
+            )
+        _check_int("num_return", self.num_return, 1, self.width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +63,9 @@ class SamplingParams:
     Penalties look at prompt and answer (`repetition_penalty`) or at the answer alone
     (`presence_penalty`, `frequency_penalty`). `logit_bias` is pairs of token id and what is added to its logit.
     Before `min_tokens` no end token is drawn and no stop string is looked for. `logprobs` is the number of
-    best alternatives to report beside the sampled token (0: the sampled token alone; None: none at all).
+    best alternatives to report beside the sampled token (0: the sampled token alone; None: none at all). `beam`
+    searches for the likeliest answer instead of drawing one: it goes with max_tokens, stop_token_ids, ignore_eos and a
+    repetition_penalty of at least 1.
 
     Raises ParamsError that names the field, the value and the limit.
     """
@@ -41,6 +85,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    beam: BeamSearch | None = None
 
     def __post_init__(self) -> None:
         _check_range("temperature", self.temperature, 0.0, math.inf)
@@ -66,6 +111,35 @@ class SamplingParams:
         _check_stop(self.stop, self.stop_token_ids)
         if not isinstance(self.ignore_eos, bool):
             raise ParamsError(f"ignore_eos is {self.ignore_eos!r}: it must be true or false", field="ignore_eos")
+        if self.beam is not None:
+            self._check_beam()
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that grow side by side for one request."""
+        return 1 if self.beam is None else self.beam.width
+
+    def limits(self) -> "SamplingParams":
+        """Where the answer ends, without how tokens are chosen: what a beam search takes of a model's own settings."""
+        return SamplingParams(
+            max_tokens=self.max_tokens, stop_token_ids=self.stop_token_ids, ignore_eos=self.ignore_eos
+        )
+
+    def _check_beam(self) -> None:
+        if not isinstance(self.beam, BeamSearch):
+            raise ParamsError(f"beam is {self.beam!r}: it must be a BeamSearch or None", field="beam")
+        for each in fields(self):
+            if each.name in NOT_WITH_BEAM and (value := getattr(self, each.name)) != each.default:
+                raise ParamsError(
+                    f"{each.name} is {value!r}: beam search finds the likeliest answer and has no use for it; "
+                    f"leave out {each.name} or beam",
+                    field=each.name,
+                )
+        if self.repetition_penalty < 1.0:
+            raise ParamsError(
+                f"repetition_penalty is {self.repetition_penalty:g}: with beam search it must be 1 or more",
+                field="repetition_penalty",
+            )
 
 
 def _check_range(name: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:

@@ -17,28 +17,21 @@ def phase_report(result: Result, *, cost: ProgramCost, peaks: Peaks | None) -> P
     The first output token belongs to prefill, so decode has one token less than the answer. Prompt
     tokens found in the cache are not prefill's.
     """
-    rows = [
-        row
-        for record, absent in result.account.steps
-        if absent is None
-        for row in record.rows
-        if row.sequence_id == result.account.sequence_id
-    ]
-    prefill_rows = [row for row in rows if row.phase is Phase.PREFILL]
-    decode_rows = [row for row in rows if row.phase is Phase.DECODE]
+    account = result.account
+    steps = [record.rows_of(account.request_id) for record, absent in account.steps if absent is None]
+    prefills = [rows for rows in steps if rows[0].phase is Phase.PREFILL]
+    decodes = [rows for rows in steps if rows[0].phase is Phase.DECODE]
     prefill_s = result.ledger.parts.get(Part.PREFILL, 0.0)
     decode_s = result.ledger.parts.get(Part.DECODE, 0.0)
     return PhaseReport(
         prefill=_use(
-            prefill_rows,
-            num_tokens=sum(row.num_tokens for row in prefill_rows),
+            prefills,
             time_s=prefill_s,
             cost=cost,
             peaks=peaks,
         ),
         decode=_use(
-            decode_rows,
-            num_tokens=len(decode_rows),
+            decodes,
             time_s=decode_s,
             cost=cost,
             peaks=peaks,
@@ -48,17 +41,17 @@ def phase_report(result: Result, *, cost: ProgramCost, peaks: Peaks | None) -> P
 
 
 def _use(
-    rows: list[RowPlan],
+    steps: list[tuple[RowPlan, ...]],
     *,
-    num_tokens: int,
     time_s: float,
     cost: ProgramCost,
     peaks: Peaks | None,
     tpot_s: float | None = None,
 ) -> PhaseUse:
     bound_by = utilisation = None
-    if peaks is not None and rows and time_s > 0:
-        bound_by, utilisation = judge(Cost.total(cost.step((row,)) for row in rows), time_s=time_s, peaks=peaks)
+    num_tokens = sum(row.num_tokens for rows in steps for row in rows)
+    if peaks is not None and steps and time_s > 0:
+        bound_by, utilisation = judge(Cost.total(cost.step(rows) for rows in steps), time_s=time_s, peaks=peaks)
     return PhaseUse(
         tokens=num_tokens,
         time_s=time_s,

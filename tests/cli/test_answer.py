@@ -27,7 +27,7 @@ def finish(text: str = "", *, reason: FinishReason = FinishReason.STOP) -> Finis
         usage=Usage(1, 0, 1),
         timing=Timing(None, None, 0.0, None),
         kv=KVUsage(0, 0, 0, 0.0),
-        account=Account(request_id="1", sequence_id=1, arrival_s=0.0, before={}),
+        account=Account(request_id="1", arrival_s=0.0, before={}),
         seed=0,
     )
 

@@ -11,12 +11,12 @@ from tests.view.builders import make_report, make_result
 from twostroke.cli import app
 from twostroke.cli.run import question, said_params
 from twostroke.config import Config
-from twostroke.core.event import Event, FinishEvent
+from twostroke.core.event import Beam, Event, FinishEvent
 from twostroke.core.peaks import Peaks
 from twostroke.core.report import PhaseReport, Result
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import ConfigError, ParamsError
-from twostroke.params import SamplingParams
+from twostroke.params import BeamSearch, SamplingParams
 from twostroke.serve.limits import LimitsConfig
 
 Capture = pytest.CaptureFixture[str]
@@ -134,6 +134,56 @@ def test_a_flag_of_run_sets_its_own_field_and_no_other(
     llm, _ = install(monkeypatch, default_params=defaults, logprobs=(None,) * 3)
     assert app.main(["run", *flags, "hi"]) == 0
     assert llm.params == [SamplingParams(**{**fields, **expected})]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--beams", "3"], BeamSearch(width=3)),
+        (["--beams", "3", "--length-penalty", "-0.5"], BeamSearch(width=3, length_penalty=-0.5)),
+        (["--beams", "3", "--early-stopping", "true"], BeamSearch(width=3, early_stopping=True)),
+        (["--beams", "3", "--early-stopping", "never"], BeamSearch(width=3, early_stopping="never")),
+        (["--beams", "3", "--num-return", "2"], BeamSearch(width=3, num_return=2)),
+    ],
+)
+def test_a_search_takes_its_flags_and_only_the_limits_of_the_defaults(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], expected: BeamSearch
+) -> None:
+    defaults = SamplingParams(
+        temperature=1.5, top_k=40, max_tokens=9, stop=("z",), stop_token_ids=(4,), ignore_eos=True
+    )
+    llm, _ = install(monkeypatch, default_params=defaults)
+    assert app.main(["run", *flags, "hi"]) == 0
+    assert llm.params == [SamplingParams(max_tokens=9, stop_token_ids=(4,), ignore_eos=True, beam=expected)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--num-return", "2"], "--num-return belongs to beam search: add --beams N, or leave it out"),
+        (["--length-penalty", "1"], "--length-penalty belongs to beam search"),
+        (["--beams", "0"], "--beams is 0: it must be at least 1"),
+        (["--beams", "2", "--num-return", "3"], "--num-return is 3: it must be from 1 to 2"),
+        (["--beams", "2", "--early-stopping", "yes"], "--early-stopping is 'yes': it must be true, false or 'never'"),
+        (["--beams", "2", "--temperature", "0.7"], "--temperature is 0.7: beam search finds the likeliest answer"),
+    ],
+)
+def test_flags_a_search_cannot_honour_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, flags: list[str], words: str
+) -> None:
+    llm, _ = install(monkeypatch)
+    assert app.main(["run", *flags, "hi"]) == 2
+    assert words in capsys.readouterr().err
+    assert not llm.asked
+
+
+def test_several_answers_are_shown_best_first_under_their_scores(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    beams = (Beam("Blue.", (5, 6), -0.25, FinishReason.STOP), Beam("Red\nish", (7,), -1.5, FinishReason.LENGTH))
+    install(monkeypatch, beams=beams)
+    assert app.main(["run", "--beams", "2", "--num-return", "2", "hi"]) == 0
+    assert capsys.readouterr().out == "[1] score -0.2500, stop\nBlue.\n\n[2] score -1.5000, length\nRed\nish\n"
 
 
 @pytest.mark.parametrize(

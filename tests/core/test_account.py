@@ -45,8 +45,8 @@ def mixed_rows(draw: st.DrawFn) -> list[RowPlan]:
 @given(mixed_rows(), st.floats(1e-4, 1.0))
 def test_own_part_and_stalls_are_the_wall_time_and_never_negative(rows: list[RowPlan], wall_s: float) -> None:
     step = record(*rows, wall_s=wall_s)
-    for index in range(len(rows)):
-        own_s, lost = shares(step, index)
+    for request_id in step.request_ids:
+        own_s, lost = shares(step, request_id)
         assert own_s > 0
         assert min(lost.values(), default=0.0) >= -1e-12
         assert own_s + sum(lost.values()) == pytest.approx(wall_s)
@@ -54,7 +54,25 @@ def test_own_part_and_stalls_are_the_wall_time_and_never_negative(rows: list[Row
 
 def test_a_row_alone_owns_the_whole_step() -> None:
     step = record(row(0, start=0, tokens=8, phase=Phase.PREFILL))
-    own_s, lost = shares(step, 0)
+    own_s, lost = shares(step, "r0")
+    assert own_s == pytest.approx(0.1)
+    assert not lost
+
+
+def test_rows_of_one_request_are_shared_as_one() -> None:
+    rows = tuple(row(n, start=20, tokens=1, phase=Phase.DECODE) for n in range(5))
+    step = replace(record(*rows), request_ids=("r0", "r1", "r1", "r1", "r2"))
+    own_s, lost = shares(step, "r1")
+    scale = 0.1 / COST.seconds(rows)
+    assert own_s == pytest.approx(scale * COST.seconds(rows[1:4]))
+    assert lost == {(StallKind.DECODE_OF_OTHERS, None): pytest.approx(0.1 - own_s)}
+    assert step.rows_of("r1") == rows[1:4]
+
+
+def test_a_group_alone_owns_the_whole_step() -> None:
+    rows = tuple(row(n, start=20, tokens=1, phase=Phase.DECODE) for n in range(3))
+    step = replace(record(*rows), request_ids=("r1",) * 3)
+    own_s, lost = shares(step, "r1")
     assert own_s == pytest.approx(0.1)
     assert not lost
 
@@ -65,7 +83,7 @@ def test_a_decode_blames_each_prefill_by_what_it_adds() -> None:
         row(1, start=0, tokens=20, phase=Phase.PREFILL),
         row(2, start=0, tokens=60, phase=Phase.PREFILL),
     )
-    _, lost = shares(step, 0)
+    _, lost = shares(step, "r0")
     small, large = lost[StallKind.PREFILL_OF_OTHER, "r1"], lost[StallKind.PREFILL_OF_OTHER, "r2"]
     assert large > 3 * small > 0
 
@@ -73,7 +91,7 @@ def test_a_decode_blames_each_prefill_by_what_it_adds() -> None:
 def test_a_prefill_blames_decodes_for_their_part_alone() -> None:
     rows = (row(0, start=0, tokens=20, phase=Phase.PREFILL), row(1, start=9, tokens=1, phase=Phase.DECODE))
     step = record(*rows)
-    _, lost = shares(step, 0)
+    _, lost = shares(step, "r0")
     scale = 0.1 / COST.seconds(rows)
     assert lost[StallKind.DECODE_OF_OTHERS, None] == pytest.approx(
         scale * (COST.seconds(rows) - COST.seconds(rows[:1]))
@@ -83,7 +101,7 @@ def test_a_prefill_blames_decodes_for_their_part_alone() -> None:
 def account(
     *steps: tuple[StepRecord, StallKind | None], arrival_s: float, finish_s: float, first_token_s: float | None = None
 ) -> Account:
-    made = Account(request_id="r0", sequence_id=0, arrival_s=arrival_s, before={Part.TOKENIZE: 0.001})
+    made = Account(request_id="r0", arrival_s=arrival_s, before={Part.TOKENIZE: 0.001})
     made.first_token_s = first_token_s
     made.steps.extend(steps)
     made.finish_s = finish_s
@@ -130,7 +148,7 @@ def test_a_request_that_never_ran_only_queued() -> None:
 
 
 def test_a_running_account_cannot_be_closed() -> None:
-    made = Account(request_id="r0", sequence_id=0, arrival_s=0.0, before={})
+    made = Account(request_id="r0", arrival_s=0.0, before={})
     with pytest.raises(AssertionError, match="r0"):
         made.read()
 
@@ -146,7 +164,7 @@ def test_a_step_is_shared_as_computed_by_hand() -> None:
     whole = cost.seconds(rows)
     step = replace(record(*rows, wall_s=2 * whole), cost=cost)  # twice as slow as foreseen
     alone, decodes = cost.seconds(rows[:1]), cost.seconds(rows[:2])
-    own_s, lost = shares(step, 0)
+    own_s, lost = shares(step, "r0")
     assert own_s == pytest.approx(2 * alone)
     assert lost == {
         (StallKind.DECODE_OF_OTHERS, None): pytest.approx(2 * (decodes - alone)),
@@ -159,8 +177,8 @@ def test_a_cost_that_knows_nothing_gives_every_row_the_whole_step() -> None:
     nothing = make_cost()
     rows = (row(0, start=9, tokens=1, phase=Phase.DECODE), row(1, start=0, tokens=4, phase=Phase.PREFILL))
     step = replace(record(*rows, wall_s=0.25), cost=nothing)
-    assert shares(step, 0) == (0.25, {})
-    assert shares(step, 1) == (0.25, {})
+    assert shares(step, "r0") == (0.25, {})
+    assert shares(step, "r1") == (0.25, {})
 
 
 def test_prefills_that_add_nothing_share_the_blame_equally() -> None:
@@ -170,13 +188,13 @@ def test_prefills_that_add_nothing_share_the_blame_equally() -> None:
         row(1, start=0, tokens=4, phase=Phase.PREFILL),
         row(2, start=0, tokens=40, phase=Phase.PREFILL),
     )
-    own_s, lost = shares(replace(record(*rows, wall_s=0.5), cost=flat), 0)
+    own_s, lost = shares(replace(record(*rows, wall_s=0.5), cost=flat), "r0")
     assert own_s == pytest.approx(0.5)
     assert lost[StallKind.PREFILL_OF_OTHER, "r1"] == lost[StallKind.PREFILL_OF_OTHER, "r2"]
 
 
 def make_account(*, finish_s: float) -> Account:
-    return Account(request_id="r0", sequence_id=0, arrival_s=1.0, before={Part.TOKENIZE: 0.25}, finish_s=finish_s)
+    return Account(request_id="r0", arrival_s=1.0, before={Part.TOKENIZE: 0.25}, finish_s=finish_s)
 
 
 def test_time_spent_before_the_engine_is_not_queued_twice() -> None:

@@ -176,7 +176,7 @@ def test_a_listener_that_raises_loses_its_request_and_no_other(caplog: pytest.Lo
         raise ValueError("deaf")
 
     bench.add(b"abc")
-    bench.engine._live[0].stream._listener = deaf
+    bench.engine._live["r1"].stream._listener = deaf
     _, neighbour = bench.add(b"abcd")
     bench.run()
     assert neighbour.token_ids == answer_alone(b"abcd")
@@ -281,7 +281,7 @@ def test_one_token_has_no_tpot() -> None:
 def test_a_listener_that_raises_at_the_last_token_still_ends_once() -> None:
     bench = Bench()
     bench.add(b"abc", params=SamplingParams(max_tokens=1))
-    stream = bench.engine._live[0].stream
+    stream = bench.engine._live["r1"].stream
     told: list[Event] = []
 
     def deaf(event: Event) -> None:
@@ -421,7 +421,7 @@ def test_fail_all_goes_on_past_an_end_that_cannot_be_told(
     def broken(*args: object, **options: object) -> None:
         raise AssertionError("an account that does not add up")
 
-    monkeypatch.setattr(bench.engine._live[0].stream, "finish", broken)
+    monkeypatch.setattr(bench.engine._live["r1"].stream, "finish", broken)
     bench.engine.fail_all(RuntimeError("boom"))
     assert [each.finish is not None for each in listeners] == [False, *[True] * (len(PROMPTS) - 1)]
     assert "request r1 could not be told its end" in caplog.text

@@ -36,6 +36,7 @@ from twostroke.program.reader import KVSpec, Precision
 from twostroke.sample.sampler import Sampler, SamplingRow
 from twostroke.schedule.config import SchedulerConfig
 from twostroke.schedule.scheduler import Scheduler
+from twostroke.strategy.beam import BeamChooser
 
 BLOCK_SIZE = 16
 GREEDY = SamplingParams(max_tokens=24, ignore_eos=True)
@@ -162,6 +163,7 @@ class Lab:
             ),
             kv_groups=program.kv_groups,
             new_text=lambda request: ByteText(),
+            new_chooser=BeamChooser,
         )
         return engine, sampler, cache, scheduler
 

@@ -54,11 +54,11 @@ def test_a_prompt_without_a_token_never_fits() -> None:
 
 def test_promised_blocks_are_not_room_for_another_until_released() -> None:
     desk = Desk(num_blocks=10)
-    desk.running(1, prompt=8, max_tokens=33)  # 2 blocks held, half of 32 more tokens promised: 4 blocks
+    started = desk.running(1, prompt=8, max_tokens=33)  # 2 blocks held, half of 32 more tokens promised: 4 blocks
     big, small = desk.waiting(2, prompt=20, max_tokens=1), desk.waiting(3, prompt=16, max_tokens=1)
     assert not desk.admission.has_room(big)
     assert desk.admission.has_room(small)
-    desk.admission.release(1)
+    desk.admission.release(started)
     assert desk.admission.has_room(big)
 
 

@@ -179,7 +179,7 @@ def make_finish(
         usage=usage,
         timing=Timing(ttft_s=0.1, tpot_s=0.1, e2e_s=0.2, first_text_s=0.1),
         kv=KVUsage(tokens=4, bytes=64, blocks=1, waste_ratio=0.0),
-        account=Account(request_id=request_id, sequence_id=0, arrival_s=0.0, before={}, finish_s=0.2),
+        account=Account(request_id=request_id, arrival_s=0.0, before={}, finish_s=0.2),
         seed=1,
         error=error,
     )

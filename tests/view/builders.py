@@ -33,7 +33,7 @@ def make_result(**changes: Any) -> Result:
         kv=KVUsage(tokens=22, bytes=2_500_000, blocks=2, waste_ratio=0.3125),
         ledger=LEDGER,
         ttft_ledger=Ledger(parts={Part.TOKENIZE: 0.002, Part.PREFILL: 0.04, Part.FIRST_SAMPLE: 0.001}, stalls=()),
-        account=Account(request_id="request-1", sequence_id=1, arrival_s=0.0, before={}),
+        account=Account(request_id="request-1", arrival_s=0.0, before={}),
         seed=11,
     )
     return replace(result, **changes)

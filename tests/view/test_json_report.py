@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.view.builders import EMPTY_USE, make_report, make_result
-from twostroke.core.event import Timing
+from twostroke.core.event import Beam, Timing
 from twostroke.core.ledger import Ledger, Part, Stall, StallKind
 from twostroke.core.report import Bound, PhaseReport, PhaseUse
 from twostroke.core.sequence import FinishReason
@@ -135,3 +135,12 @@ def test_tokens_without_their_log_probability_are_no_report() -> None:
 def test_an_answer_without_a_token_has_an_empty_list_of_them() -> None:
     result = make_result(token_ids=(), logprobs=(), top_logprobs=())
     assert json_report(result, make_report(), with_logprobs=True)["logprobs"] == []
+
+
+def test_the_answers_of_a_search_stand_beside_the_best_one() -> None:
+    beams = (Beam("Blue.", (5, 6, 7), -0.25, FinishReason.STOP), Beam("Red", (8,), -1.5, FinishReason.LENGTH))
+    assert json_report(make_result(beams=beams), make_report())["beams"] == [
+        {"text": "Blue.", "token_ids": [5, 6, 7], "score": -0.25, "finish_reason": "stop"},
+        {"text": "Red", "token_ids": [8], "score": -1.5, "finish_reason": "length"},
+    ]
+    assert "beams" not in json_report(make_result(), make_report())

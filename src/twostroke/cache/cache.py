@@ -106,6 +106,17 @@ class KVCache:
         """Blocks in the sequence's tables, per group."""
         return tuple([table.num_held for table in self._tenures[sequence_id].tables])
 
+    def num_held_together(self, sequence_ids: Seq[int]) -> tuple[int, ...]:
+        """Blocks per group in the tables of these sequences, a shared one counted once."""
+        if len(sequence_ids) == 1:
+            return self.num_held_by(sequence_ids[0])
+        return tuple(
+            [
+                len({block for each in sequence_ids for block in self._tenures[each].tables[group].held})
+                for group in range(self.num_groups)
+            ]
+        )
+
     def num_entries(self, sequence_id: int) -> int:
         """Length of the sequence's tables, blank entries included; the same in every group."""
         return len(self._tenures[sequence_id].tables[0].blocks)
@@ -125,6 +136,18 @@ class KVCache:
             else:  # an interval of that many positions touches at most so many blocks
                 peaks.append(min(num_entries, (window + max_chunk - 3) // self._block_size + 2))
         return tuple(peaks)
+
+    def peak_blocks_of_beams(self, num_prompt: int, num_tokens: int, *, width: int, max_chunk: int) -> tuple[int, ...]:
+        """The same for `width` sequences that share a prompt, each on its own way to `num_tokens`.
+
+        Full blocks of the prompt are held once; a window may have left them behind, so there each counts for itself.
+        """
+        shared = min(num_prompt, num_tokens) // self._block_size
+        peaks = self.peak_blocks(num_tokens, max_chunk=max_chunk)
+        return tuple(
+            width * peak if window is not None else shared + width * (peak - shared)
+            for peak, window in zip(peaks, self.config.windows, strict=True)
+        )
 
     # Life of a sequence
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twostroke.cli.answer import follow
+from twostroke.cli.beams import all_answers, said_beam
 from twostroke.cli.exit_code import ExitCode
 from twostroke.cli.loading import ContextOption, KVOption, ModelOption, ThreadsOption, load
 from twostroke.cli.prompt import read_prompt
@@ -52,6 +53,10 @@ def run(
     stop_token_id: Annotated[list[int] | None, typer.Option(help="End at this token; may be repeated.")] = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past the model's end token.")] = False,
     logprobs: Annotated[int | None, typer.Option(help="With --json: log-probabilities and n best others.")] = None,
+    beams: Annotated[int | None, typer.Option(help="Search for the likeliest answer with so many beams.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="With --beams: above 0 favours long answers.")] = None,
+    early_stopping: Annotated[str | None, typer.Option(help="With --beams: true, false (default) or never.")] = None,
+    num_return: Annotated[int | None, typer.Option(help="With --beams: answers to show, best first.")] = None,
     context: ContextOption = None,
     kv: KVOption = None,
     threads: ThreadsOption = None,
@@ -61,6 +66,7 @@ def run(
     """Answer one prompt, then show what each phase did."""
     if logprobs is not None and not as_json:
         raise ConfigError("--logprobs needs --json, which has room for them")
+    beam = said_beam(beams=beams, length_penalty=length_penalty, early_stopping=early_stopping, num_return=num_return)
     said = said_params(
         temperature=temperature,
         top_k=top_k,
@@ -75,12 +81,14 @@ def run(
         stop_token_ids=tuple(stop_token_id) if stop_token_id else None,
         ignore_eos=ignore_eos or None,
         logprobs=logprobs,
+        beam=beam,
     )
     asked = question(prompt, system=system, raw=raw)
     config = resolve()
     answer = answer_json if as_json else answer_quietly if quiet else answer_and_report
     with load(model, config=config, threads=threads, context=context, kv=kv, quiet=quiet or as_json) as llm:
-        result = answer(llm, asked, dataclasses.replace(llm.default_params, **said), config)
+        defaults = llm.default_params if beam is None else llm.default_params.limits()
+        result = answer(llm, asked, dataclasses.replace(defaults, **said), config)
     leave(result)
 
 
@@ -117,8 +125,10 @@ def answer_and_report(llm: "LLM", asked: Asked, params: SamplingParams, config: 
 def answer_quietly(llm: "LLM", asked: Asked, params: SamplingParams, config: Config) -> Result:
     """Stream the answer and one line end to stdout."""
     out = Terminal.of(sys.stdout, config)
-    result = follow(lambda on_event: llm.submit(asked, params, on_event=on_event), out.write)
-    out.write("\n")
+    has_several = params.beam is not None and params.beam.num_return > 1
+    write = (lambda text: None) if has_several else out.write
+    result = follow(lambda on_event: llm.submit(asked, params, on_event=on_event), write)
+    out.write(all_answers(result) + "\n" if has_several else "\n")
     return result
 
 

@@ -27,13 +27,16 @@ class StepRecord:
     request_ids: tuple[str, ...]  # of the rows
     cost: StepCost
 
+    def rows_of(self, request_id: str) -> tuple[RowPlan, ...]:
+        """The rows of one request: one, or as many as its beams."""
+        return tuple([row for row, of in zip(self.rows, self.request_ids, strict=True) if of == request_id])
+
 
 @dataclass(slots=True)
 class Account:
     """The facts of one request. The engine's thread appends; anyone may read once the request ended."""
 
     request_id: str
-    sequence_id: int
     arrival_s: float
     before: Mapping[Part, float]  # parts spent before the engine saw the request
     first_token_s: float | None = None
@@ -74,10 +77,9 @@ class Account:
         if absent is not None:
             stalls[absent, None] += min(record.handed_s, end_s) - record.start_s
             return
-        index = next(i for i, row in enumerate(record.rows) if row.sequence_id == self.sequence_id)
-        row = record.rows[index]
-        own = Part.DECODE if row.phase is Phase.DECODE else Part.PREFILL
-        own_s, lost = shares(record, index)
+        own_s, lost = shares(record, self.request_id)
+        phase = next(row.phase for row in record.rows_of(self.request_id))
+        own = Part.DECODE if phase is Phase.DECODE else Part.PREFILL
         parts[own] += own_s
         for key, time_s in lost.items():
             stalls[key] += time_s
@@ -86,32 +88,31 @@ class Account:
         parts[Part.DETOKENIZE] += min(record.handed_s, end_s) - record.sampled_s
 
 
-def shares(record: StepRecord, index: int) -> tuple[float, dict[tuple[StallKind, str | None], float]]:
-    """Split a step's time from plan to logits for the row at `index`: its own part, and what others cost it.
+def shares(record: StepRecord, request_id: str) -> tuple[float, dict[tuple[StallKind, str | None], float]]:
+    """Split a step's time from plan to logits for one request: its own part, and what others cost it.
 
-    c is StepCost and k = wall / c(all rows), so own + stalls = wall exactly.
+    c is StepCost and k = wall / c(all rows), so own + stalls = wall exactly. Rows of a group count as one.
     """
     cost, rows = record.cost, record.rows
-    row = rows[index]
+    own = record.rows_of(request_id)
     wall_s = record.logits_s - record.start_s
     whole = cost.seconds(rows)
-    if whole <= 0 or len(rows) == 1:
+    if whole <= 0 or len(rows) == len(own):
         return wall_s, {}
     scale = wall_s / whole
     decodes = [other for other in rows if other.phase is Phase.DECODE]
-    is_decode = row.phase is Phase.DECODE
-    alone = cost.seconds((row,))
-    with_decodes = cost.seconds(decodes) if is_decode else cost.seconds((row, *decodes))
+    alone = cost.seconds(own)
+    with_decodes = cost.seconds(decodes) if own[0].phase is Phase.DECODE else cost.seconds((*own, *decodes))
     lost: dict[tuple[StallKind, str | None], float] = defaultdict(float)
     lost[StallKind.DECODE_OF_OTHERS, None] = scale * (with_decodes - alone)
     prefills = [
-        (record.request_ids[i], cost.seconds((*decodes, other)) - cost.seconds(decodes))
-        for i, other in enumerate(rows)
-        if other.phase is Phase.PREFILL and i != index
+        (other_id, cost.seconds((*decodes, other)) - cost.seconds(decodes))
+        for other_id, other in zip(record.request_ids, rows, strict=True)
+        if other.phase is Phase.PREFILL and other_id != request_id
     ]
     blame = sum(weight for _, weight in prefills)
     rest = scale * (whole - with_decodes)
-    for request_id, weight in prefills:
+    for other_id, weight in prefills:
         share = weight / blame if blame > 0 else 1 / len(prefills)
-        lost[StallKind.PREFILL_OF_OTHER, request_id] += rest * share
+        lost[StallKind.PREFILL_OF_OTHER, other_id] += rest * share
     return scale * alone, dict(lost)

@@ -35,6 +35,16 @@ class KVUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class Beam:
+    """One answer of a beam search; a stop id it ends in shows no text."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    score: float  # sum of log-probabilities / length ** length_penalty
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """One output token; `text` is what became showable with it (often nothing, never half a character)."""
 
@@ -59,6 +69,7 @@ class FinishEvent:
     account: Account
     seed: int
     error: str | None = None
+    beams: tuple[Beam, ...] = ()  # of a beam search, best first; the tokens told before are the first one's
 
 
 Event = TokenEvent | FinishEvent

@@ -36,13 +36,16 @@ class Sequence:
     num_cached: int = 0  # prompt tokens found in the prefix cache at first admission
     num_preemptions: int = 0
     status: SequenceStatus = SequenceStatus.WAITING
-    finish_reason: FinishReason | None = None
+    finish_reason: FinishReason | None = None  # none of a finished one: its group outran it
     num_recompute_until: int = 0  # positions below this were computed before and lost to preemption
     choice_index: int = 0
+    group_id: int = -1  # the first sequence of its request: beams are one group; by default its own id
     num_prompt_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.num_prompt_tokens = len(self.request.prompt_token_ids)
+        if self.group_id < 0:
+            self.group_id = self.sequence_id
 
     @classmethod
     def from_request(cls, request: Request, *, sequence_id: int) -> "Sequence":
@@ -53,6 +56,11 @@ class Sequence:
             token_ids=list(request.prompt_token_ids),
             choice_index=request.choice_index,
         )
+
+    def child(self, token_id: int, *, sequence_id: int) -> "Sequence":
+        """A sequence of the same group with the same tokens and one more; what is computed it shares once forked."""
+        token_ids = [*self.token_ids, token_id]
+        return Sequence(sequence_id, self.request, token_ids, choice_index=self.choice_index, group_id=self.group_id)
 
     @property
     def num_tokens(self) -> int:

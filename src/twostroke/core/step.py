@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from twostroke.core.phase import Phase
-from twostroke.core.sequence import FinishReason
+from twostroke.core.sequence import FinishReason, Sequence
 
 
 class RowPlan(NamedTuple):
@@ -63,14 +63,22 @@ class SampledToken(NamedTuple):
     error: str | None = None
 
 
+class Fork(NamedTuple):
+    """`child` goes on beside its parent: it shares what the parent had computed with this step."""
+
+    parent_id: int
+    child: Sequence
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step brought: the tokens, and the sequences that end with it and why.
+    """What a step brought: the tokens, the sequences that begin with it, those that end with it and why.
 
-    `finished` holds ends decided outside the scheduler (stop string, error); the scheduler adds
-    stop ids and length itself.
+    `finished` holds ends decided outside the scheduler (stop string, group, error); the scheduler adds
+    stop ids and length itself. None is the end of a sequence that its group outran; it may be forked before.
     """
 
     plan: StepPlan
     tokens: tuple[SampledToken, ...]
-    finished: dict[int, FinishReason] = field(default_factory=dict)
+    finished: dict[int, FinishReason | None] = field(default_factory=dict)
+    forks: tuple[Fork, ...] = ()

@@ -1,10 +1,10 @@
 """Seams for what lives above the engine: who proposes draft tokens, who chooses among candidates."""
 
-from collections.abc import Mapping, Sequence as Seq
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from twostroke.core.sequence import Sequence
+from twostroke.core.sequence import FinishReason, Sequence
 from twostroke.core.step import TokenLogprob
 
 
@@ -14,16 +14,38 @@ class Drafter(Protocol):
     def propose(self, sequence: Sequence, limit: int) -> Seq[int]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What becomes of a group of sequences: who grows by which token, who forks, who is dropped."""
+class Growth(NamedTuple):
+    """One sequence of a group as the next step sees it: this parent, one token longer."""
 
-    extend: Mapping[int, int]  # sequence id -> token id
-    fork: tuple[tuple[int, int], ...]  # (parent sequence id, token id)
-    drop: tuple[int, ...]
+    parent_id: int
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One finished answer of a group; the score orders answers, the higher the better."""
+
+    token_ids: tuple[int, ...]  # without the prompt, with the stop id it may end in
+    score: float
+    reason: FinishReason  # stop or length
 
 
 class Chooser(Protocol):
-    """Decides for a whole group, between sampler and commit."""
+    """Decides for a whole group, between sampler and commit; one per request, remembers its group."""
 
-    def choose(self, group: Seq[Sequence], candidates: Mapping[int, Seq[TokenLogprob]]) -> Choice: ...
+    @property
+    def num_candidates(self) -> int:
+        """How many of the best next tokens it must see of every sequence."""
+
+    def choose(self, group: Seq[Sequence], candidates: Seq[Seq[TokenLogprob]]) -> tuple[Growth, ...]:
+        """The group after this step, in the order in which it wants to see it next; empty when it is done.
+
+        `candidates` are those of `group`, in its order, best first. The first growth of a parent extends it,
+        further ones fork it; a parent without one is dropped.
+        """
+
+    def restart(self) -> None:
+        """Memory ran out and the group begins anew with its prompt: forget everything."""
+
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """What has finished so far of what was asked for, best first."""

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +11,17 @@ from twostroke.core.account import StepRecord
 from twostroke.core.clock import Clock
 from twostroke.core.ledger import StallKind
 from twostroke.core.request import Request
-from twostroke.core.sequence import FinishReason, Sequence, SequenceStatus
+from twostroke.core.sequence import FinishReason, Sequence
 from twostroke.core.snapshot import Snapshot
-from twostroke.core.step import SampledToken, StepPlan, StepResult
+from twostroke.core.step import Fork, SampledToken, StepPlan, StepResult, TokenLogprob
+from twostroke.core.strategy import Chooser
+from twostroke.engine.beam_stream import BeamStream
 from twostroke.engine.bind import Binder
 from twostroke.engine.cost_fit import StepCostFit
-from twostroke.engine.kv_store import KVSize, kv_usage
-from twostroke.engine.stream import Listener, OutputStream, TextStream
+from twostroke.engine.kv_store import KVSize, kv_usage, kv_usage_of_beams
+from twostroke.engine.live import Live, Member
+from twostroke.engine.output_stream import OutputStream
+from twostroke.engine.stream import Listener, TextStream
 from twostroke.errors import CapacityError, KernelError, ParamsError
 from twostroke.program.program import KVGroup
 from twostroke.program.reader import Reader
@@ -28,16 +31,6 @@ from twostroke.schedule.scheduler import Scheduler
 logger = logging.getLogger("twostroke")
 
 LOGITS_CHUNK = 64  # rows of logits held at once: a vocabulary of 262,144 makes them 67 MB
-
-
-@dataclass(slots=True)
-class Live:
-    """Everything the engine keeps for one sequence until it ends."""
-
-    sequence: Sequence
-    sampling: SamplingRow
-    stream: OutputStream
-    error: str | None = None
 
 
 class Engine:
@@ -56,6 +49,7 @@ class Engine:
         kv_size: KVSize,
         kv_groups: tuple[KVGroup, ...],
         new_text: Callable[[Request], TextStream],
+        new_chooser: Callable[[Request], Chooser],
     ) -> None:
         self._reader = reader
         self._scheduler = scheduler
@@ -67,9 +61,10 @@ class Engine:
         self._kv_size = kv_size
         self._kv_groups = kv_groups
         self._new_text = new_text
-        self._live: dict[int, Live] = {}
-        self._started: dict[int, Live] = {}  # of these, who had a row already
-        self._sequence_ids: dict[str, int] = {}
+        self._new_chooser = new_chooser
+        self._live: dict[str, Live] = {}
+        self._started: dict[str, Live] = {}  # of these, who had a row already
+        self._members: dict[int, Member] = {}
         self._next_sequence_id = 0
 
     @property
@@ -81,26 +76,41 @@ class Engine:
 
         Raises ParamsError when another request goes by its id.
         """
-        if request.request_id in self._sequence_ids:
+        if request.request_id in self._live:
             raise ParamsError(
                 f"request_id is {request.request_id!r}: a running request has it, take another", field="request_id"
             )
-        sequence = Sequence.from_request(request, sequence_id=self._next_sequence_id)
-        stream = OutputStream(
-            request, sequence_id=sequence.sequence_id, text=self._new_text(request), listener=listener
-        )
-        sampling = SamplingRow(sequence.sequence_id, self._sampler.start(request))
-        live = Live(sequence, sampling, stream)
+        sequence = Sequence.from_request(request, sequence_id=self._new_sequence_id())
+        live = self._begin(request, listener)
         self._scheduler.add(sequence)
+        live.members.append(self._join(live, sequence))
+        self._live[request.request_id] = live
+
+    def _begin(self, request: Request, listener: Listener) -> Live:
+        if request.params.beam is None:
+            return Live(request, OutputStream(request, text=self._new_text(request), listener=listener))
+        chooser = self._new_chooser(request)
+        stream = BeamStream(request, chooser=chooser, new_text=self._new_text, listener=listener)
+        return Live(request, stream, chooser)
+
+    def _join(self, live: Live, sequence: Sequence) -> Member:
+        if live.chooser is None:
+            state = self._sampler.start(live.request)
+        else:
+            state = self._sampler.start_ranking(live.request, num_candidates=live.chooser.num_candidates)
+        member = Member(live, sequence, SamplingRow(sequence.sequence_id, state))
+        self._members[sequence.sequence_id] = member
+        return member
+
+    def _new_sequence_id(self) -> int:
         self._next_sequence_id += 1
-        self._live[sequence.sequence_id] = live
-        self._sequence_ids[request.request_id] = sequence.sequence_id
+        return self._next_sequence_id
 
     def cancel(self, request_id: str) -> None:
         """End a request now; its blocks are free when this returns. Unknown ids have already ended."""
-        sequence_id = self._sequence_ids.get(request_id)
-        if sequence_id is not None:
-            self._stop(self._live[sequence_id], FinishReason.CANCELLED)
+        live = self._live.get(request_id)
+        if live is not None:
+            self._stop(live, FinishReason.CANCELLED)
 
     def step(self) -> bool:
         """Run one step. False when there was nothing to run."""
@@ -108,6 +118,7 @@ class Engine:
         plan = self._scheduler.plan(start_s)
         if plan is None:
             return False
+        self._restart_groups(plan)
         logits = self._run(plan)
         logits_s = self._clock.now()
         tokens = self._sample(plan, logits)
@@ -124,7 +135,7 @@ class Engine:
             for copy in plan.copies:
                 self._reader.copy_block(copy.group, copy.source, copy.target)
             sequences: Mapping[int, Sequence] = {
-                row.sequence_id: self._live[row.sequence_id].sequence for row in plan.rows
+                row.sequence_id: self._members[row.sequence_id].sequence for row in plan.rows
             }
             return self._reader.run(self._binder.bind(plan, sequences))
         except KernelError as error:
@@ -134,80 +145,147 @@ class Engine:
     def _sample(self, plan: StepPlan, logits: npt.NDArray[np.float32] | str) -> tuple[SampledToken, ...]:
         if isinstance(logits, str):
             return tuple(SampledToken(row.sequence_id, 0, error=logits) for row in plan.rows)
-        rows = [self._live[row.sequence_id].sampling for row in plan.rows if row.needs_logits]
+        rows = [self._members[row.sequence_id].sampling for row in plan.rows if row.needs_logits]
         return tuple(self._sampler.sample(logits, rows)) if rows else ()
 
     def _decide(self, plan: StepPlan, tokens: tuple[SampledToken, ...]) -> StepResult:
-        """Ends that only text can tell (stop strings) or that went wrong; the scheduler knows the others."""
-        finished: dict[int, FinishReason] = {}
+        """Ends that only text or a group can tell, or that went wrong; the scheduler knows the others."""
+        taken: list[SampledToken] = []
+        finished: dict[int, FinishReason | None] = {}
+        groups: dict[str, Live] = {}
         for token in tokens:
-            live = self._live[token.sequence_id]
+            member = self._members[token.sequence_id]
+            live = member.live
             if token.error is not None:
                 live.error = token.error
-                finished[token.sequence_id] = FinishReason.ERROR
+                finished.update((each.sequence.sequence_id, FinishReason.ERROR) for each in live.members)
+            elif isinstance(live.stream, BeamStream):
+                groups[live.request.request_id] = live
+            else:
+                taken.append(token)
+                member.sampling.state.append(token.token_id)
+                if live.stream.accept(token):
+                    finished[token.sequence_id] = FinishReason.STOP
+        forks: list[Fork] = []
+        candidates = {token.sequence_id: token.top_logprobs for token in tokens} if groups else {}
+        for live in groups.values():
+            if live.error is None:
+                self._grow(live, candidates, taken=taken, forks=forks, finished=finished)
+        return StepResult(plan=plan, tokens=tuple(taken), finished=finished, forks=tuple(forks))
+
+    def _grow(
+        self,
+        live: Live,
+        candidates: Mapping[int, tuple[TokenLogprob, ...]],
+        *,
+        taken: list[SampledToken],
+        forks: list[Fork],
+        finished: dict[int, FinishReason | None],
+    ) -> None:
+        """Let the chooser of a group say who goes on and with which token; or it is done, with all of them."""
+        assert live.chooser is not None, f"{live.request.request_id} has no chooser"
+        group = [member.sequence for member in live.members]
+        grown = live.chooser.choose(group, [candidates[sequence.sequence_id] for sequence in group])
+        finished.update(dict.fromkeys(sequence.sequence_id for sequence in group))
+        if not grown:
+            finished[group[0].sequence_id] = live.chooser.hypotheses()[0].reason
+            if len(group) > 1:
+                live.held = self._cache.num_held_together([sequence.sequence_id for sequence in group])
+            return
+        live.members = []
+        for parent_id, token_id in grown:
+            parent = self._members[parent_id]
+            if parent_id in finished:
+                del finished[parent_id]
+                taken.append(SampledToken(parent_id, token_id))
+                live.members.append(parent)
+            else:
+                child = parent.sequence.child(token_id, sequence_id=self._new_sequence_id())
+                forks.append(Fork(parent_id, child))
+                live.members.append(self._join(live, child))
+
+    def _restart_groups(self, plan: StepPlan) -> None:
+        """The scheduler takes back a whole group by dropping all but one and that one's answer."""
+        for sequence_id in plan.preempted:
+            member = self._members[sequence_id]
+            live = member.live
+            if live.chooser is None or member.sequence.num_output_tokens:
                 continue
-            live.sampling.state.append(token.token_id)
-            if live.stream.accept(token):
-                finished[token.sequence_id] = FinishReason.STOP
-        return StepResult(plan=plan, tokens=tokens, finished=finished)
+            for other in live.members:
+                if other is not member:
+                    del self._members[other.sequence.sequence_id]
+            live.members = [member]
+            live.chooser.restart()
 
     def _hand_over(
         self, plan: StepPlan, finished: list[Sequence], *, start_s: float, logits_s: float, sampled_s: float
     ) -> None:
         """Tell tokens and ends, then write the step into the account of everyone who lived through it."""
         now_s = self._clock.now()
+        lives = [self._members[row.sequence_id].live for row in plan.rows]
         record = StepRecord(
             start_s=start_s,
             logits_s=logits_s,
             sampled_s=sampled_s,
             handed_s=now_s,
             rows=plan.rows,
-            request_ids=tuple([self._live[row.sequence_id].stream.request.request_id for row in plan.rows]),
+            request_ids=tuple([live.request.request_id for live in lives]),
             cost=self._fit.cost(),
         )
-        broken = []
-        for row in plan.rows:
-            live = self._started.setdefault(row.sequence_id, self._live[row.sequence_id])
+        present = dict(zip(record.request_ids, lives, strict=True))  # beams have several rows
+        self._started.update(present)
+        for live in present.values():
             live.stream.live_through(record, None)
             live.stream.hand_over(now_s)
-            if live.stream.fault is not None:
-                broken.append(live)
-        if len(self._started) > len(plan.rows):
-            self._book_absent(record)
-        for sequence in finished:
-            assert sequence.finish_reason is not None, f"sequence {sequence.sequence_id} has no finish reason"
-            self._end(self._live[sequence.sequence_id], sequence.finish_reason)
-        for live in broken:
-            if live.sequence.sequence_id in self._live:
+        if len(self._started) > len(present):
+            self._book_absent(record, present)
+        self._end_finished(finished)
+        for request_id, live in present.items():
+            if live.stream.fault is not None and request_id in self._live:
                 live.error = live.stream.fault
                 self._stop(live, FinishReason.ERROR)
 
-    def _book_absent(self, record: StepRecord) -> None:
-        """A started sequence without a row lost this step to the scheduler or to its preemption."""
-        in_step = {row.sequence_id for row in record.rows}
-        for sequence_id, live in self._started.items():
-            if sequence_id not in in_step:
-                is_preempted = live.sequence.status is SequenceStatus.PREEMPTED
-                live.stream.live_through(record, StallKind.PREEMPTION if is_preempted else StallKind.SCHEDULER)
+    def _end_finished(self, finished: list[Sequence]) -> None:
+        """A sequence's end is its request's, unless its group outran it."""
+        for sequence in finished:
+            member = self._members.pop(sequence.sequence_id, None)
+            if member is not None and sequence.finish_reason is not None:
+                self._end(member.live, sequence.finish_reason)
+
+    def _book_absent(self, record: StepRecord, present: Mapping[str, Live]) -> None:
+        """A started request without a row lost this step to the scheduler or to its preemption."""
+        for request_id, live in self._started.items():
+            if request_id not in present:
+                kind = StallKind.PREEMPTION if live.is_preempted else StallKind.SCHEDULER
+                live.stream.live_through(record, kind)
 
     def _stop(self, live: Live, reason: FinishReason) -> None:
-        """End a sequence in whatever state. Its listener hears the end even when the scheduler is at fault."""
+        """End a request in whatever state. Its listener hears the end even when the scheduler is at fault."""
+        sequence_ids = [member.sequence.sequence_id for member in live.members]
         try:
-            self._scheduler.abort(live.sequence.sequence_id, reason=reason)
+            if len(sequence_ids) > 1:
+                live.held = self._cache.num_held_together(sequence_ids)
+            for sequence_id in sequence_ids:
+                self._scheduler.abort(sequence_id, reason=reason)
         except Exception:
-            logger.exception("sequence %d could not be taken out of the schedule", live.sequence.sequence_id)
+            logger.exception("sequences %s could not be taken out of the schedule", sequence_ids)
         self._end(live, reason)
 
     def _end(self, live: Live, reason: FinishReason) -> None:
-        sequence = live.sequence
-        del self._live[sequence.sequence_id]
-        del self._sequence_ids[sequence.request.request_id]
-        self._started.pop(sequence.sequence_id, None)
-        usage = kv_usage(self._kv_size, self._kv_groups, num_tokens=sequence.num_computed)
+        request_id = live.request.request_id
+        del self._live[request_id]
+        self._started.pop(request_id, None)
+        for member in live.members:
+            self._members.pop(member.sequence.sequence_id, None)
+        sequences = [member.sequence for member in live.members]
+        if live.held is None:
+            kv = kv_usage(self._kv_size, self._kv_groups, num_tokens=sequences[0].num_computed)
+        else:
+            kv = kv_usage_of_beams(self._kv_size, held=live.held, num_tokens=[each.num_computed for each in sequences])
         try:
-            live.stream.finish(sequence, reason, now_s=self._clock.now(), kv=usage, error=live.error)
+            live.stream.finish(sequences[0], reason, now_s=self._clock.now(), kv=kv, error=live.error)
         except Exception:  # its neighbours are yet to hear theirs
-            logger.exception("request %s could not be told its end", sequence.request.request_id)
+            logger.exception("request %s could not be told its end", request_id)
 
     def _learn(self, plan: StepPlan, *, wall_s: float) -> None:
         self._fit.observe(plan.rows, wall_s=wall_s)
@@ -215,7 +293,7 @@ class Engine:
 
     def cancel_all(self) -> None:
         """End every request as cancelled."""
-        for request_id in list(self._sequence_ids):
+        for request_id in list(self._live):
             self.cancel(request_id)
 
     def fail_all(self, error: BaseException) -> None:
@@ -229,8 +307,7 @@ class Engine:
 
         Raises CapacityError when running requests hold the blocks it needs.
         """
-        sequence_id = self._next_sequence_id
-        self._next_sequence_id += 1
+        sequence_id = self._new_sequence_id()
         self._cache.open(sequence_id)
         logits = np.empty((0, 0), np.float32)
         size = min(LOGITS_CHUNK, self._scheduler.config.max_step_tokens)

@@ -1,6 +1,6 @@
 """How much KV memory a loaded model gets, and what a sequence uses of it: arithmetic; the reader owns the bytes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,16 +79,21 @@ def plan_kv(
 def kv_usage(size: KVSize, groups: tuple[KVGroup, ...], *, num_tokens: int) -> KVUsage:
     """What a sequence with `num_tokens` computed tokens holds: windows keep only what they still see."""
     block_size = size.spec.block_size
-    blocks = reserved = used = total = 0
-    for group, bytes_each in zip(groups, size.block_bytes, strict=True):
+    held = []
+    for group in groups:
         first = 0 if group.window is None else max(0, num_tokens + 1 - group.window) // block_size
-        held = -(-num_tokens // block_size) - first
-        blocks += held
-        reserved += held * block_size
-        used += num_tokens - first * block_size
-        total += held * bytes_each
-    waste = (reserved - used) / reserved if reserved else 0.0
-    return KVUsage(tokens=num_tokens, bytes=total, blocks=blocks, waste_ratio=waste)
+        held.append(-(-num_tokens // block_size) - first)
+    return kv_usage_of_beams(size, held=tuple(held), num_tokens=[num_tokens])
+
+
+def kv_usage_of_beams(size: KVSize, *, held: tuple[int, ...], num_tokens: Seq[int]) -> KVUsage:
+    """What sequences with so many computed tokens use of the blocks they hold together, counted per group."""
+    block_size = size.spec.block_size
+    reserved = sum(held) * block_size
+    unused = len(held) * sum(-each % block_size for each in num_tokens)
+    total = sum(count * bytes_each for count, bytes_each in zip(held, size.block_bytes, strict=True))
+    waste = unused / reserved if reserved else 0.0
+    return KVUsage(tokens=max(num_tokens), bytes=total, blocks=sum(held), waste_ratio=waste)
 
 
 def available_memory_bytes(proc: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:

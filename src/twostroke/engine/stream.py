@@ -1,6 +1,6 @@
-"""One request's way out: from sampled ids to showable text, stop strings, events and the closing account.
+"""What every request hears and is accounted for, however its tokens are chosen.
 
-Lives on the engine's thread. `accept` decides (before commit), `hand_over` and `finish` tell (after it).
+Lives on the engine's thread. output_stream.py tells tokens as they come, beam_stream.py when the search has ended.
 """
 
 import logging
@@ -8,12 +8,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from twostroke.core.account import Account, StepRecord
-from twostroke.core.event import Event, FinishEvent, KVUsage, Timing, TokenEvent, Usage
+from twostroke.core.event import Event, TokenEvent
 from twostroke.core.ledger import StallKind
 from twostroke.core.request import Request
-from twostroke.core.sequence import FinishReason, Sequence
-from twostroke.core.step import SampledToken
-from twostroke.sample.stop import StopMatcher
 
 logger = logging.getLogger("twostroke")
 
@@ -27,105 +24,21 @@ class TextStream(Protocol):
     def flush(self) -> str: ...
 
 
-class OutputStream:
-    """Text and events of one sequence."""
+class Stream:
+    """A request's account and its way to the listener."""
 
-    def __init__(self, request: Request, *, sequence_id: int, text: TextStream, listener: Listener) -> None:
+    def __init__(self, request: Request, *, listener: Listener) -> None:
         self.request = request
-        self.account = Account(
-            request_id=request.request_id,
-            sequence_id=sequence_id,
-            arrival_s=request.arrival_s,
-            before=request.spent,
-        )
+        self.account = Account(request_id=request.request_id, arrival_s=request.arrival_s, before=request.spent)
         self.fault: str | None = None  # what its text or its listener raised: it hears no more tokens, only the end
-        self._text = text
-        self._stop = StopMatcher(request.params.stop)
         self._listener = listener
-        self._pending: tuple[SampledToken, str] | None = None
-        self._last_token_s: float | None = None
-        self._first_text_s: float | None = None
-        self._num_accepted = 0
-        self._num_handed = 0
-
-    def accept(self, token: SampledToken) -> bool:
-        """Take the next token; True when its text completes a stop string. Stop ids show no text."""
-        text = ""
-        if token.token_id not in self.request.stop_token_ids:
-            text = self._guarded(lambda: self._next_text(token.token_id))
-        self._num_accepted += 1
-        self._pending = (token, text)
-        return self._stop.matched is not None
-
-    def _next_text(self, token_id: int) -> str:
-        text = self._text.push(token_id)
-        is_early = self._num_accepted + 1 < self.request.params.min_tokens  # nothing may end the answer yet
-        return text if is_early else self._stop.feed(text)
 
     def live_through(self, record: StepRecord, absent: StallKind | None) -> None:
-        """Remember a step for the account; `absent` says why the sequence had no row in it."""
+        """Remember a step for the account; `absent` says why the request had no row in it."""
         self.account.steps.append((record, absent))
 
     def hand_over(self, now_s: float) -> None:
-        """Tell the accepted token, if there is one."""
-        if self._pending is None:
-            return
-        token, text = self._pending
-        self._pending = None
-        if self.account.first_token_s is None:
-            self.account.first_token_s = now_s
-        if text and self._first_text_s is None:
-            self._first_text_s = now_s
-        self._last_token_s = now_s
-        self._num_handed += 1
-        self._tell(
-            TokenEvent(
-                request_id=self.request.request_id,
-                token_id=token.token_id,
-                text=text,
-                time_s=now_s,
-                logprob=token.logprob,
-                top_logprobs=token.top_logprobs,
-            )
-        )
-
-    def finish(self, sequence: Sequence, reason: FinishReason, *, now_s: float, kv: KVUsage, error: str | None) -> None:
-        """Tell the end, with whatever text was held back (nothing after a stop string); a fault makes it an error."""
-        text = self._guarded(lambda: self._stop.feed(self._text.flush()) + self._stop.flush())
-        if self.fault is not None:
-            reason, error = FinishReason.ERROR, error or self.fault
-        if text and self._first_text_s is None:
-            self._first_text_s = now_s
-        self.account.finish_s = now_s
-        self._tell(
-            FinishEvent(
-                request_id=self.request.request_id,
-                reason=reason,
-                text=text,
-                usage=Usage(
-                    prompt_tokens=sequence.num_prompt_tokens,
-                    cached_tokens=sequence.num_cached,
-                    completion_tokens=sequence.num_output_tokens,
-                ),
-                timing=self._timing(now_s),
-                kv=kv,
-                account=self.account,
-                seed=self.request.seed,
-                error=error or (None if reason is not FinishReason.ERROR else "the request failed"),
-            )
-        )
-
-    def _timing(self, finish_s: float) -> Timing:
-        first_s, arrival_s = self.account.first_token_s, self.request.arrival_s
-        tpot_s = None
-        if first_s is not None and self._last_token_s is not None and self._num_handed > 1:
-            tpot_s = (self._last_token_s - first_s) / (self._num_handed - 1)
-        return Timing(
-            ttft_s=None if first_s is None else first_s - arrival_s,
-            tpot_s=tpot_s,
-            e2e_s=finish_s - arrival_s,
-            first_text_s=None if self._first_text_s is None else self._first_text_s - arrival_s,
-        )
+        """Tell what the step brought, if it can be told already."""
 
     def _guarded(self, next_text: Callable[[], str]) -> str:
         """The text; none after a fault. A text that fails ends its own request and no other."""

@@ -56,6 +56,25 @@ class Sampler:
             num_late=params.min_tokens,
         )
 
+    def start_ranking(self, request: Request, *, num_candidates: int) -> SamplingState:
+        """The state of a sequence whose next token somebody else chooses among the best `num_candidates`.
+
+        They come as the raw `top_logprobs` of its row, whatever the request's own wishes are.
+        """
+        return SamplingState(
+            request.prompt_token_ids,
+            seed=request.seed,
+            choice_index=0,
+            temperature=0.0,
+            top_k=0,
+            top_p=1.0,
+            min_p=0.0,
+            repetition_penalty=1.0,
+            presence_penalty=0.0,
+            frequency_penalty=0.0,
+            num_logprobs=num_candidates,
+        )
+
     def close(self) -> None:
         """Let go of the threads; it cannot sample any more. May be called twice."""
         self.__dict__.pop("_native", None)

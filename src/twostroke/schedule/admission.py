@@ -1,11 +1,13 @@
-"""Who may start, and beside whom: blocks promised to running sequences against blocks that are there.
+"""Who may start, and beside whom: blocks and rows promised to running groups against what is there.
 
-Keeps what each running sequence was admitted for and how long answers turn out to be; the scheduler
-asks, and moves sequences itself. Changes neither the cache nor a sequence.
+A group is a sequence, or the beams of one request: promised all they can ever need, as their order in a step and
+with it their blocks cannot be cut. Keeps what each running group was admitted for and how long answers turn out to
+be; the scheduler asks, and moves sequences itself. Changes neither the cache nor a sequence.
 """
 
 import math
 from collections.abc import Iterable, Sequence as Seq
+from dataclasses import dataclass
 
 from twostroke.cache.cache import KVCache
 from twostroke.core.sequence import Sequence
@@ -18,6 +20,15 @@ FIRST_OUTPUT_RATIO = 0.5  # of max_tokens; adapts within some dozens of answers
 MEMORY_RAN_OUT = math.inf  # counts as an answer longer than any estimate
 
 
+@dataclass(slots=True)
+class _Promise:
+    """What a running group was admitted for, and who of it runs."""
+
+    blocks: tuple[int, ...]  # per KV group
+    num_rows: int
+    sequence_ids: list[int]
+
+
 class Admission:
     """The promises of one scheduler over its cache."""
 
@@ -25,7 +36,7 @@ class Admission:
         self._cache = cache
         self._config = config
         self._max_chunk = min(config.max_chunk_tokens, config.max_step_tokens)
-        self._promises: dict[int, tuple[int, ...]] = {}  # running sequence -> blocks per group
+        self._promises: dict[int, _Promise] = {}  # by group
         self._output_ratio = FIRST_OUTPUT_RATIO
 
     def check_fit(self, sequence: Sequence) -> None:
@@ -39,23 +50,44 @@ class Admission:
                 f"prompt of {num_prompt} tokens + max_tokens {max_tokens} = {num_prompt + max_tokens}, the context "
                 f"holds {limit}: {_fix(limit - num_prompt, 'a larger context')}"
             )
-        config = self._cache.config
-        needs = self._cache.peak_blocks(_longest(sequence), max_chunk=self._max_chunk)
+        config, width = self._cache.config, _width(sequence)
+        if width > self._config.max_rows:
+            raise CapacityError(
+                f"{width} beams need as many rows of a step, it has {self._config.max_rows}: "
+                f"use {self._config.max_rows} beams or fewer"
+            )
+        needs = self._most(sequence)
         for group, (need, total) in enumerate(zip(needs, config.num_blocks, strict=True)):
             if need > total:
-                fits = total * config.block_size + 1 - num_prompt
+                fits = total // width * config.block_size + 1 - num_prompt
+                beams, fewer = (f" for {width} beams", "fewer beams or ") if width > 1 else ("", "")
                 raise CapacityError(
-                    f"prompt of {num_prompt} tokens + max_tokens {max_tokens} needs {need} KV blocks of "
-                    f"{config.block_size} tokens, KV group {group} has {total}: {_fix(fits, 'more KV memory')}"
+                    f"prompt of {num_prompt} tokens + max_tokens {max_tokens}{beams} needs {need} KV blocks of "
+                    f"{config.block_size} tokens, KV group {group} has {total}: {_fix(fits, f'{fewer}more KV memory')}"
                 )
 
     def promise(self, sequence: Sequence) -> None:
-        """It starts: what it was admitted for is set aside until `release`."""
-        self._promises[sequence.sequence_id] = self._wanted(sequence)
+        """It starts: what its group was admitted for is set aside until its last sequence is released."""
+        self._promises[sequence.group_id] = _Promise(self._wanted(sequence), _width(sequence), [sequence.sequence_id])
 
-    def release(self, sequence_id: int) -> None:
+    def join(self, child: Sequence) -> None:
+        """It runs beside others of its group, on their promise."""
+        self._promises[child.group_id].sequence_ids.append(child.sequence_id)
+
+    def release(self, sequence: Sequence) -> None:
         """It runs no more, whatever it may still hold."""
-        del self._promises[sequence_id]
+        members = self._promises[sequence.group_id].sequence_ids
+        members.remove(sequence.sequence_id)
+        if not members:
+            del self._promises[sequence.group_id]
+
+    def group_of(self, sequence: Sequence) -> Seq[int]:
+        """Ids of the running sequences of its group, in the order in which they began."""
+        return self._promises[sequence.group_id].sequence_ids
+
+    @property
+    def has_forked_group(self) -> bool:
+        return any(len(promise.sequence_ids) > 1 for promise in self._promises.values())
 
     def has_room(self, sequence: Sequence, *, giving: Iterable[int] = ()) -> bool:
         """Whether its wanted blocks fit beside what running sequences were promised, once `giving` let go."""
@@ -66,7 +98,9 @@ class Admission:
             if hit.num_tokens > sequence.num_computed:
                 held, idle = hit.num_held, hit.num_idle
         freed = self._cache.num_freed_by(giving)
-        owed = self._owed(each for each in self._promises if each not in giving)
+        owed = self._owed(
+            each for each in self._promises.values() if not any(member in giving for member in each.sequence_ids)
+        )
         available = self._cache.num_available
         return all(
             wanted - held[group] <= available[group] + freed[group] - idle[group] - owed[group]
@@ -76,20 +110,23 @@ class Admission:
     def displaced_by(self, head: Sequence, *, running: Seq[Sequence], waiting: Seq[Sequence]) -> list[Sequence] | None:
         """Running sequences to preempt, beside all that waits, so that `head` can start; None where nothing helps."""
         config = self._config
-        if len(running) < config.max_rows and self.has_room(head):
+        num_rows = _width(head) + sum(promise.num_rows for promise in self._promises.values())
+        if num_rows <= config.max_rows and self.has_room(head):
             return []
         holders = [sequence.sequence_id for sequence in waiting if sequence is not head]
         displaced: list[Sequence] = []
+        alone = [sequence for sequence in running if len(self.group_of(sequence)) == 1]
         rivals = iter(
-            outranked(running, by=head, max_preemptions=config.max_preemptions, ageing_s=config.priority_ageing_s)
+            outranked(alone, by=head, max_preemptions=config.max_preemptions, ageing_s=config.priority_ageing_s)
         )
-        while len(running) - len(displaced) >= config.max_rows or not self.has_room(
+        while num_rows > config.max_rows or not self.has_room(
             head, giving=(*holders, *(each.sequence_id for each in displaced))
         ):
             rival = next(rivals, None)
             if rival is None:
                 return None
             displaced.append(rival)
+            num_rows -= self._promises[rival.group_id].num_rows
         return displaced
 
     def learn_length(self, fraction: float) -> None:
@@ -100,18 +137,25 @@ class Admission:
 
     def _wanted(self, sequence: Sequence) -> tuple[int, ...]:
         """Blocks per group to admit it for: what it knows and a quantile of outputs; all it can ever need if pinned."""
+        if _width(sequence) > 1 or sequence.num_preemptions >= self._config.max_preemptions:
+            return self._most(sequence)
         longest = _longest(sequence)
-        if sequence.num_preemptions < self._config.max_preemptions:
-            num_left = math.ceil(self._output_ratio * (longest - sequence.num_tokens))
-            longest = min(longest, sequence.num_tokens + max(num_left, 0))
+        num_left = math.ceil(self._output_ratio * (longest - sequence.num_tokens))
+        longest = min(longest, sequence.num_tokens + max(num_left, 0))
         return self._cache.peak_blocks(longest, max_chunk=self._max_chunk)
 
-    def _owed(self, sequence_ids: Iterable[int]) -> list[int]:
-        """Blocks per group that these running sequences were promised and do not hold yet."""
+    def _most(self, sequence: Sequence) -> tuple[int, ...]:
+        """Blocks per KV group that its request can ever hold."""
+        return self._cache.peak_blocks_of_beams(
+            sequence.num_prompt_tokens, _longest(sequence), width=_width(sequence), max_chunk=self._max_chunk
+        )
+
+    def _owed(self, promises: Iterable[_Promise]) -> list[int]:
+        """Blocks per KV group that these were promised and do not hold yet."""
         owed = [0] * self._cache.num_groups
-        for sequence_id in sequence_ids:
-            held = self._cache.num_held_by(sequence_id)
-            for group, promised in enumerate(self._promises[sequence_id]):
+        for promise in promises:
+            held = self._cache.num_held_together(promise.sequence_ids)
+            for group, promised in enumerate(promise.blocks):
                 owed[group] += max(promised - held[group], 0)
         return owed
 
@@ -119,6 +163,11 @@ class Admission:
 def _longest(sequence: Sequence) -> int:
     """Most tokens it can ever have computed: the last one is sampled and never computed."""
     return sequence.num_prompt_tokens + sequence.request.params.max_tokens - 1
+
+
+def _width(sequence: Sequence) -> int:
+    """Sequences its request may grow to, so rows of a step."""
+    return sequence.request.params.num_sequences
 
 
 def _fix(num_fitting: int, otherwise: str) -> str:

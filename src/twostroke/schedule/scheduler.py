@@ -132,6 +132,9 @@ class Scheduler:
         """Apply the outcome of the step planned last; returns the sequences that ended with it."""
         assert result.plan.step_id == self._num_steps, f"step {result.plan.step_id} is not the last, {self._num_steps}"
         tokens = {token.sequence_id: token for token in result.tokens}
+        forks: dict[int, list[Sequence]] = {}
+        for parent_id, child in result.forks:
+            forks.setdefault(parent_id, []).append(child)
         ended = []
         self._held = result.plan if result.plan.hold > 1 else None
         for row in result.plan.rows:
@@ -144,9 +147,12 @@ class Scheduler:
                 reason = FinishReason.ERROR
             if reason is not FinishReason.ERROR:  # content of a failed row is never published
                 self._advance(sequence, row, token_id=None if token is None else token.token_id)
+                for child in forks.get(row.sequence_id, ()):
+                    self._fork(sequence, child)
                 if reason is None and token is not None:
                     reason = self._end_of(sequence, token.token_id)
-                assert reason is not None or sequence.num_missing, f"sequence {row.sequence_id} got no token"
+                has_use = reason is not None or sequence.num_missing or row.sequence_id in result.finished
+                assert has_use, f"sequence {row.sequence_id} got no token"
             if reason is not None:
                 self._finish(sequence, reason)
                 ended.append(sequence)
@@ -192,6 +198,15 @@ class Scheduler:
             sequence.token_ids.append(token_id)
         self._cache.commit(row.sequence_id, sequence.token_ids, num_computed=end, publish=self._publishes)
 
+    def _fork(self, parent: Sequence, child: Sequence) -> None:
+        """The child runs from now on; what the parent computed it shares, the token after that is its own."""
+        self._cache.fork(parent.sequence_id, child_id=child.sequence_id)
+        child.num_computed, child.num_cached = parent.num_computed, parent.num_cached
+        child.status = SequenceStatus.RUNNING
+        self._sequences[child.sequence_id] = self._running[child.sequence_id] = child
+        self._admission.join(child)
+        self._is_calm = False
+
     def _end_of(self, sequence: Sequence, token_id: int) -> FinishReason | None:
         if token_id in sequence.request.stop_token_ids:
             return FinishReason.STOP
@@ -199,7 +214,7 @@ class Scheduler:
             return FinishReason.LENGTH
         return None
 
-    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+    def _finish(self, sequence: Sequence, reason: FinishReason | None) -> None:
         sequence_id = sequence.sequence_id
         if sequence.status is SequenceStatus.RUNNING:
             self._leave_running(sequence_id)
@@ -215,8 +230,7 @@ class Scheduler:
         self._is_calm = False
 
     def _leave_running(self, sequence_id: int) -> None:
-        del self._running[sequence_id]
-        self._admission.release(sequence_id)
+        self._admission.release(self._running.pop(sequence_id))
         self._unstarted.discard(sequence_id)
 
     # Rows
@@ -291,6 +305,8 @@ class Scheduler:
         """Steps until a decoding sequence reaches its length or blocks could run out; stop ids may end it earlier."""
         if len(self._waiting) and self._refused != self._waiting.first.sequence_id:
             return 1
+        if self._admission.has_forked_group:  # forks may come with any step, and shared blocks are copied
+            return 1
         steps = min(
             sequence.request.params.max_tokens - sequence.num_output_tokens for sequence in self._running.values()
         )
@@ -356,15 +372,20 @@ class Scheduler:
     def _give_way(self, draft: _Draft) -> None:
         """Memory ran out: one sequence goes back to the queue.
 
-        A pinned one only when all are. They can run short only where they share blocks of a window:
-        leaving a shared block behind frees nothing.
+        A pinned one only when all are, beams only when nothing else runs. These can run short only where they
+        share blocks of a window with others: leaving a shared block behind frees nothing.
         """
-        able = victims(self._running.values(), max_preemptions=self.config.max_preemptions)
-        self._preempt((able or victims(self._running.values(), max_preemptions=None))[0], draft)
+        running, group_of = self._running.values(), self._admission.group_of
+        alone = [sequence for sequence in running if len(group_of(sequence)) == 1]
+        able = victims(alone, max_preemptions=self.config.max_preemptions)
+        able = able or victims(alone, max_preemptions=None) or victims(running, max_preemptions=None)
+        self._preempt(able[0], draft)
         self._admission.learn_length(MEMORY_RAN_OUT)
 
     def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
         """Back to the queue with all it holds; its tail is taken when someone needs it."""
+        if len(self._admission.group_of(sequence)) > 1:
+            self._restart(sequence)
         self._leave_running(sequence.sequence_id)
         sequence.status = SequenceStatus.PREEMPTED
         sequence.num_preemptions += 1
@@ -373,6 +394,17 @@ class Scheduler:
         self.num_preemptions += 1
         draft.preempted.append(sequence.sequence_id)
         self._refused = None
+
+    def _restart(self, sequence: Sequence) -> None:
+        """Beams grow in step and could not come back one by one: their search begins anew, in this sequence."""
+        for sibling_id in tuple(self._admission.group_of(sequence)):
+            if sibling_id != sequence.sequence_id:
+                self._finish(self._sequences[sibling_id], None)
+        sequence.num_recompute_until = sequence.num_computed
+        self._cache.drop_tail(sequence.sequence_id, 0)
+        self._cache.trim(sequence.sequence_id, sequence.num_prompt_tokens)
+        del sequence.token_ids[sequence.num_prompt_tokens :]
+        sequence.num_computed = 0
 
     def _has_blocks(self, sequence: Sequence, end: int, draft: _Draft) -> bool:
         """Reserve up to `end`, with tails of preempted sequences if need be."""

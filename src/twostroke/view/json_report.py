@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from twostroke.core.event import Beam
 from twostroke.core.ledger import Ledger
 from twostroke.core.report import PhaseReport, PhaseUse, Result
 from twostroke.core.step import TokenLogprob
 
 
 def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = False) -> dict[str, Any]:
-    """The object of `twostroke run --json`; `logprobs` only when they were asked for."""
+    """The object of `twostroke run --json`; `logprobs` and `beams` only when they were asked for."""
     usage, kv = result.usage, result.kv
     decode = _phase(report.decode) | {"tpot_s": report.decode.tpot_s}
     shown: dict[str, Any] = {
@@ -28,7 +29,18 @@ def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = Fa
     }
     if with_logprobs:
         shown["logprobs"] = _logprobs(result)
+    if result.beams:
+        shown["beams"] = [_beam(beam) for beam in result.beams]
     return shown
+
+
+def _beam(beam: Beam) -> dict[str, Any]:
+    return {
+        "text": beam.text,
+        "token_ids": list(beam.token_ids),
+        "score": beam.score,
+        "finish_reason": beam.finish_reason.value,
+    }
 
 
 def _phase(use: PhaseUse) -> dict[str, Any]:

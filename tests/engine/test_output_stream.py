@@ -11,7 +11,7 @@ from twostroke.core.ledger import Part
 from twostroke.core.request import Request
 from twostroke.core.sequence import FinishReason, Sequence
 from twostroke.core.step import SampledToken, TokenLogprob
-from twostroke.engine.stream import OutputStream
+from twostroke.engine.output_stream import OutputStream
 from twostroke.params import SamplingParams
 
 NO_KV = KVUsage(tokens=0, bytes=0, blocks=0, waste_ratio=0.0)
@@ -78,7 +78,7 @@ def make_stream(
     ears: Ears, *, text: Letters | None = None, stop: tuple[str, ...] = (), min_tokens: int = 0
 ) -> tuple[OutputStream, Sequence]:
     request = make_request(stop=stop, min_tokens=min_tokens)
-    stream = OutputStream(request, sequence_id=3, text=text or Letters(), listener=ears)
+    stream = OutputStream(request, text=text or Letters(), listener=ears)
     return stream, Sequence.from_request(request, sequence_id=3)
 
 
@@ -299,4 +299,4 @@ def test_steps_lived_through_are_in_the_account() -> None:
     record: Any = object()
     stream.live_through(record, None)
     assert stream.account.steps == [(record, None)]
-    assert (stream.account.request_id, stream.account.sequence_id) == ("r1", 3)
+    assert stream.account.request_id == "r1"

@@ -1,5 +1,6 @@
 """Decision and outcome of one pass of the engine, as two plain records."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,5 +81,5 @@ class StepResult:
 
     plan: StepPlan
     tokens: tuple[SampledToken, ...]
-    finished: dict[int, FinishReason | None] = field(default_factory=dict)
+    finished: Mapping[int, FinishReason | None] = field(default_factory=dict)
     forks: tuple[Fork, ...] = ()

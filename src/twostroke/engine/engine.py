@@ -331,10 +331,10 @@ class Engine:
 
     def progress(self, request_id: str) -> int | None:
         """Prompt tokens computed or found in the cache; None for a request that does not run."""
-        sequence_id = self._sequence_ids.get(request_id)
-        if sequence_id is None:
+        live = self._live.get(request_id)
+        if live is None:
             return None
-        sequence = self._live[sequence_id].sequence
+        sequence = live.members[0].sequence
         return min(sequence.num_computed, sequence.num_prompt_tokens)
 
     def snapshot(self) -> Snapshot:

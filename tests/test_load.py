@@ -175,7 +175,7 @@ def test_a_cost_the_dyno_left_is_where_the_engine_starts(tmp_path: Path) -> None
         assert (model.fit.start, model.fit.is_measured) == (assumed_cost(model.counts), False)
         file = model.cost_key.path(config_of(tmp_path).home)
         file.parent.mkdir(parents=True)
-        file.write_text(json.dumps({"cost": cost_to_json(measured)}))
+        file.write_text(json.dumps({"cost": cost_to_json(measured), "threads": 1}))
     with closing(load(path)) as model:
         assert (model.fit.start, model.fit.is_measured) == (measured, True)
         assert model.fit.cost() == measured

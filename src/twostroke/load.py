@@ -12,7 +12,7 @@ from twostroke.cache.cache import KVCache
 from twostroke.cache.config import CacheConfig
 from twostroke.config import MAX_THREADS, Config
 from twostroke.core.clock import Clock
-from twostroke.core.cost_file import CostKey, read_cost
+from twostroke.core.cost_file import CostKey, read_measured
 from twostroke.engine.bind import Binder
 from twostroke.engine.cores import cpu_model, usable_cores, usable_cpus
 from twostroke.engine.cost_fit import StepCostFit, StepCounts, assumed_cost
@@ -93,8 +93,13 @@ def load_model(
 ) -> LoadedModel:
     """Open, build, size and pack; the tokenizer is made beside the packing of the weights."""
     precision = _precision(kv)
+    stated = config.threads if threads is None else threads
     num_threads = _threads(threads, config)
     source = open_model(path)
+    key = _cost_key(source, config, precision=precision, threads=stated)
+    measured = read_measured(key.path(config.home))
+    if stated is None and measured is not None:
+        num_threads = min(measured.threads, usable_cpus())
     program = build_program(source)
     with ThreadPoolExecutor(max_workers=1) as pool:
         text = pool.submit(load_text, source, home=config.home, why_no_template=defaults.why_no_template)
@@ -121,8 +126,7 @@ def load_model(
     cost = fold_costs(program, kv_precision=precision)
     sampler = Sampler(min(program.vocab_size, loaded_text.tokenizer.vocab_size), isa=reader.isa, pool=reader.pool)
     counts = _step_counts(program, cost)
-    key = _cost_key(source, reader, precision=precision, threads=num_threads)
-    fit = _cost_fit(counts, key, home=config.home)
+    fit = StepCostFit(assumed_cost(counts) if measured is None else measured.cost, is_measured=measured is not None)
     engine = _engine(
         source,
         program,
@@ -214,12 +218,6 @@ def _engine(
     )
 
 
-def _cost_fit(counts: StepCounts, key: CostKey, *, home: Path) -> StepCostFit:
-    """From what the dyno measured here, if it did."""
-    measured = read_cost(key.path(home))
-    return StepCostFit(assumed_cost(counts) if measured is None else measured, is_measured=measured is not None)
-
-
 def _step_counts(program: Program, cost: ProgramCost) -> StepCounts:
     """The counts a step's time depends on, read off made-up rows at depth 0, where no window hides anything."""
     silent, one = cost.step([Row(0, 1, needs_logits=False)]), cost.step([Row(0, 1)])
@@ -237,10 +235,11 @@ def _step_counts(program: Program, cost: ProgramCost) -> StepCounts:
     )
 
 
-def _cost_key(source: ModelSource, reader: NativeReader, *, precision: str, threads: int) -> CostKey:
+def _cost_key(source: ModelSource, config: Config, *, precision: str, threads: int | None) -> CostKey:
     return CostKey(
         cpu=cpu_model(),
-        isa=reader.isa,
+        cores=usable_cores(),
+        isa=config.isa or _native.usable_isas()[0],
         threads=threads,
         build=hashlib.sha256(Path(_native.__file__).read_bytes()).hexdigest(),
         model=source.fingerprint,

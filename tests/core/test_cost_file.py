@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.builders_cost import make_cost
 from tests.core.test_step_cost import costs
-from twostroke.core.cost_file import CostKey, cost_from_json, cost_to_json, read_cost
+from twostroke.core.cost_file import CostKey, cost_from_json, cost_to_json, read_measured
 from twostroke.core.step_cost import StepCost, Table
 
-KEY = CostKey(cpu="EPYC", isa="avx512", threads=2, build="b0", model="m0", precision="bf16")
+KEY = CostKey(cpu="EPYC", cores=2, isa="avx512", threads=2, build="b0", model="m0", precision="bf16")
 
 
 @given(costs)
@@ -24,12 +25,13 @@ def test_a_cost_is_read_as_it_was_written(cost: StepCost) -> None:
 def test_each_part_of_the_key_is_another_file(field: str) -> None:
     home = Path("/home")
     assert replace(KEY, **{field: "other"}).path(home) != KEY.path(home)  # type: ignore[arg-type]
-    assert replace(KEY, threads=1).path(home) != KEY.path(home)
+    assert replace(KEY, threads=1).path(home) != replace(KEY, threads=None).path(home) != KEY.path(home)
+    assert replace(KEY, cores=3).path(home) != KEY.path(home)
     assert replace(KEY).path(home) == KEY.path(home)
 
 
 def test_a_file_that_is_not_there_is_no_cost_and_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert read_cost(tmp_path / "none.json") is None
+    assert read_measured(tmp_path / "none.json") is None
     assert not caplog.records
 
 
@@ -58,8 +60,15 @@ def test_a_damaged_file_is_no_cost_and_a_warning(tmp_path: Path, caplog: pytest.
     path = tmp_path / "cost.json"
     path.write_text(text)
     with caplog.at_level(logging.WARNING, logger="twostroke"):
-        assert read_cost(path) is None
+        assert read_measured(path) is None
     assert str(path) in caplog.text
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, None, "2", True])
+def test_a_cost_for_no_number_of_threads_is_damaged(tmp_path: Path, threads: object) -> None:
+    path = tmp_path / "cost.json"
+    path.write_text(json.dumps({"cost": cost_to_json(make_cost()), "threads": threads}))
+    assert read_measured(path) is None
 
 
 def test_a_table_stays_a_table() -> None:

@@ -25,8 +25,9 @@ class CostKey:
     """All that a step's time depends on but its rows: a change of any is another file."""
 
     cpu: str  # model name
+    cores: int  # this process may use
     isa: str
-    threads: int
+    threads: int | None  # that were asked for; None: as many as the dyno found best
     build: str  # tells native code apart
     model: str  # fingerprint: weights and their formats
     precision: str  # of the KV cache
@@ -37,10 +38,19 @@ class CostKey:
         return home / "dyno" / f"{digest[:16]}.json"
 
 
-def read_cost(path: Path) -> StepCost | None:
+@dataclass(frozen=True, slots=True)
+class MeasuredCost:
+    """A cost and the number of threads it holds for."""
+
+    cost: StepCost
+    threads: int
+
+
+def read_measured(path: Path) -> MeasuredCost | None:
     """The cost in a file of the dyno; None without one, and with a warning where it is damaged."""
     try:
-        return cost_from_json(json.loads(path.read_text(encoding="utf-8"))["cost"])
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return MeasuredCost(cost_from_json(fields["cost"]), threads=whole_number(fields["threads"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AssertionError) as error:
@@ -50,7 +60,8 @@ def read_cost(path: Path) -> StepCost | None:
 
 def warn_damaged(path: Path, error: Exception) -> None:
     """Said by whoever reads the file; the cure is a new measurement."""
-    logger.warning("%s holds no profile of this machine (%s: %s): it counts as unmeasured", path, _kind(error), error)
+    problem = f"{type(error).__name__}: {error}"
+    logger.warning("%s holds no dyno (%s): the model counts as unmeasured; twostroke dyno measures it", path, problem)
 
 
 def cost_to_json(cost: StepCost) -> dict[str, Any]:
@@ -64,23 +75,27 @@ def cost_to_json(cost: StepCost) -> dict[str, Any]:
 
 def cost_from_json(fields: Any) -> StepCost:
     """The cost again. Raises ValueError, TypeError, KeyError or AssertionError for what is none."""
-    windows = tuple((None if window is None else int(window), _number(share)) for window, share in fields["windows"])
-    floats = {name: _number(fields[name]) for name in FLOATS}
+    windows = tuple((None if window is None else int(window), number(share)) for window, share in fields["windows"])
+    floats = {name: number(fields[name]) for name in FLOATS}
     curves = {name: _curve(fields[name]) for name in CURVES}
     return StepCost(**floats, **curves, windows=windows)  # type: ignore[arg-type]
 
 
 def _curve(fields: Any) -> Curve:
     if "table" in fields:
-        return Table(tuple((_number(size), _number(time_s)) for size, time_s in fields["table"]))
-    return Law(*map(_number, fields["law"]))
+        return Table(tuple((number(size), number(time_s)) for size, time_s in fields["table"]))
+    return Law(*map(number, fields["law"]))
 
 
-def _number(value: Any) -> float:
+def number(value: Any) -> float:
+    """A finite number of at least 0. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{value!r} where a number of at least 0 belongs")
     return float(value)
 
 
-def _kind(error: Exception) -> str:
-    return type(error).__name__
+def whole_number(value: Any) -> int:
+    """A count of at least 1. Raises ValueError."""
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{value!r} where a whole number of at least 1 belongs")
+    return value

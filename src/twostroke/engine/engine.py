@@ -26,6 +26,7 @@ from twostroke.errors import CapacityError, KernelError, ParamsError
 from twostroke.program.program import KVGroup
 from twostroke.program.reader import Reader
 from twostroke.sample.sampler import Sampler, SamplingRow
+from twostroke.schedule.config import SchedulerConfig
 from twostroke.schedule.scheduler import Scheduler
 
 logger = logging.getLogger("twostroke")
@@ -70,6 +71,11 @@ class Engine:
     @property
     def has_work(self) -> bool:
         return bool(self._live)
+
+    @property
+    def limits(self) -> SchedulerConfig:
+        """What a step and the queue may hold."""
+        return self._scheduler.config
 
     def add(self, request: Request, listener: Listener) -> None:
         """Queue a request. Raises CapacityError when it could never run; nothing has changed then.

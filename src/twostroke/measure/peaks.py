@@ -84,7 +84,7 @@ def measure_peaks(probe: Probe, *, isa: str, threads: int, clock: Clock) -> Peak
         int8_ops_per_s=rates["int8"],
         bf16_ops_per_s=rates["bf16"],
         fp32_ops_per_s=rates["fp32"],
-        read_bytes_per_s=_best_rate(probe.read, clock, budget_s=READ_BUDGET_S),
+        read_bytes_per_s=best_rate(probe.read, clock, budget_s=READ_BUDGET_S),
     )
 
 
@@ -96,10 +96,10 @@ def _best(known: Known, measured: Known) -> Known:
 
 
 def _compute_rate(probe: Probe, unit: str, clock: Clock) -> float:
-    return _best_rate(lambda: probe.compute(unit, ROUNDS), clock, budget_s=UNIT_BUDGET_S)
+    return best_rate(lambda: probe.compute(unit, ROUNDS), clock, budget_s=UNIT_BUDGET_S)
 
 
-def _best_rate(run: Callable[[], int], clock: Clock, *, budget_s: float) -> float:
+def best_rate(run: Callable[[], int], clock: Clock, *, budget_s: float) -> float:
     """Highest amount per second over as many runs as the budget holds, at least two."""
     start_s = clock.now()
     best = 0.0

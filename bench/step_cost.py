@@ -1,0 +1,165 @@
+"""How well the dyno predicts: engine steps it never saw, and two dynos of the same machine against each other.
+
+    python bench/step_cost.py [MODEL]
+
+The steps are those of whole requests through scheduler and engine: mixed batches, other depths, chunks beside
+decodes; a step is judged by the median over the repeats of its requests. The targets are a median error of 10 %
+and 25 % at the 95th percentile, and dynos that agree within 5 % once the drift of the machine is divided out: the
+rates of a read and a dot loop that each dyno timed in turn with its steps. Both dynos run on one loaded model: where
+the system has no huge pages left for its weights, a load is a fifth slower than the one before.
+"""
+
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import count
+from statistics import median
+
+from twostroke import _native
+from twostroke.config import resolve
+from twostroke.core.clock import Clock, WallClock
+from twostroke.core.event import Event, FinishEvent
+from twostroke.core.request import Request
+from twostroke.core.step_cost import StepCost
+from twostroke.load import LoadedModel, load_model
+from twostroke.measure.dyno import REFERENCE_BYTES, Dyno, phase_times, profile
+from twostroke.measure.dyno_steps import DOT_ROUNDS
+from twostroke.measure.peaks import Probe
+from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
+from twostroke.params import SamplingParams
+from twostroke.program.cost import Row
+
+# Requests of one load: (prompt tokens, answer tokens), all at once or `apart` steps after each other.
+LOADS = (
+    (((700, 30),), 0),
+    (((90, 20), (150, 20), (33, 20)), 0),
+    (((40, 60), (600, 20), (200, 20), (75, 30), (310, 20), (20, 40)), 5),
+    (((25, 60),) * 10 + ((900, 10),), 2),
+    (((1700, 25), (60, 40), (60, 40)), 12),
+)
+REPEATS = 5
+REFERENCES = 7
+DEPTH_STEP = 32  # steps of like rows that far apart count as repeats of each other
+SHAPES = {  # what two dynos must agree on
+    "decode at 128": (Row(128, 1),),
+    "decode at 3000": (Row(3000, 1),),
+    "4 decodes at 300": (Row(300, 1),) * 4,
+    "chunk of 96": (Row(0, 96),),
+    "chunk of 256 at 500": (Row(500, 256),),
+}
+request_numbers = count()
+
+
+def live_through(
+    model: LoadedModel, load: Sequence[tuple[int, int]], *, apart: int, rng: random.Random
+) -> list[FinishEvent]:
+    """Run the requests on the caller's thread; each finish carries the steps it lived through."""
+    finished: list[FinishEvent] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, FinishEvent):
+            finished.append(event)
+
+    waiting = list(load)
+    while waiting or model.engine.has_work:
+        for _ in range(1 if apart else len(waiting)):
+            if waiting:
+                prompt, answer = waiting.pop(0)
+                tokens = tuple(rng.randrange(model.program.vocab_size) for _ in range(prompt))
+                params = SamplingParams(max_tokens=answer, ignore_eos=True)
+                name = f"r{next(request_numbers)}"
+                request = Request(request_id=name, prompt_token_ids=tokens, params=params, arrival_s=0.0, seed=1)
+                model.engine.add(request, hear)
+        for _ in range(apart or 1):
+            model.engine.step()
+    return finished
+
+
+def rates_now(probe: Probe, clock: Clock) -> tuple[float, float]:
+    """Bytes read and operations done per second, as the dyno times its reference loops."""
+
+    def rate(work: Callable[[], int]) -> float:
+        start_s = clock.now()
+        amount = work()
+        return amount / (clock.now() - start_s)
+
+    reads = [rate(probe.read) for _ in range(REFERENCES)]
+    return median(reads), median(rate(lambda: probe.compute("int8", DOT_ROUNDS)) for _ in range(REFERENCES))
+
+
+def moved(cost: StepCost, dyno: Dyno, *, read_bytes_per_s: float, dot_ops_per_s: float) -> StepCost:
+    """The cost as it were at a time when the reference loops ran at these rates."""
+    return cost.scaled(
+        reads=dyno.reference_read_bytes_per_s / read_bytes_per_s,
+        arithmetic=dyno.reference_dot_ops_per_s / dot_ops_per_s,
+    )
+
+
+def held_out_errors(model: LoadedModel, dyno: Dyno, clock: Clock) -> dict[str, list[float]]:
+    """predicted / measured - 1, plan to chosen tokens, of each kind of step in the loads."""
+    probe = _native.Probe(model.reader.isa, model.threads, REFERENCE_BYTES)
+    measured: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    predicted: dict[str, dict[tuple[object, ...], list[float]]] = {"as measured": {}, "drift divided out": {}}
+    rng = random.Random(7)
+    for repeat in range(REPEATS + 1):
+        for number, (load, apart) in enumerate(LOADS):
+            before = rates_now(probe, clock)
+            finished = live_through(model, load, apart=apart, rng=rng)
+            after = rates_now(probe, clock)
+            if repeat == 0:
+                continue  # warms up
+            read, dot = ((b + a) / 2 for b, a in zip(before, after, strict=True))
+            costs = (dyno.cost, moved(dyno.cost, dyno, read_bytes_per_s=read, dot_ops_per_s=dot))
+            steps = {record.start_s: record for event in finished for record, _ in event.account.steps}
+            for record in steps.values():
+                kinds = sorted((row.num_tokens, row.start_pos // DEPTH_STEP, row.needs_logits) for row in record.rows)
+                kind = (number, *kinds)
+                measured[kind].append(record.sampled_s - record.start_s)
+                for by_kind, cost in zip(predicted.values(), costs, strict=True):
+                    seconds = cost.seconds(record.rows) + cost.sampling_seconds(record.rows)
+                    by_kind.setdefault(kind, []).append(seconds)
+    return {
+        name: sorted(median(by_kind[kind]) / median(measured[kind]) - 1 for kind in measured)
+        for name, by_kind in predicted.items()
+    }
+
+
+def main() -> None:
+    model_name = sys.argv[1] if len(sys.argv) > 1 else DEFAULT_MODEL
+    config, clock = resolve(), WallClock()
+    path = resolve_model(model_name, home=config.home, ollama_models=config.ollama_models)
+    defaults = model_defaults(model_name, ollama_models=config.ollama_models)
+    load = partial(load_model, path, config=config, clock=clock, context=None, kv=None, defaults=defaults)
+    with closing(load(threads=None)) as model:
+        dynos = []
+        for number in (1, 2):
+            start_s = clock.now()
+            dyno = profile(model, (phase_times(model, clock),), home=config.home, clock=clock, start_s=start_s)
+            form, sizes = "table" if dyno.fit.is_table else "law", sorted(map(abs, dyno.fit.errors))
+            fitted = f"fitted steps off by {median(sizes):.1%} in the median, {sizes[-1]:.1%} at most"
+            print(f"dyno {number}: {dyno.took_s:.1f} s, {dyno.num_rounds} rounds, {form}, {fitted}")
+            dynos.append(dyno)
+        errors = held_out_errors(model, dynos[1], clock)
+    first, second = dynos
+    then = moved(
+        first.cost,
+        first,
+        read_bytes_per_s=second.reference_read_bytes_per_s,
+        dot_ops_per_s=second.reference_dot_ops_per_s,
+    )
+    for name, shape in SHAPES.items():
+        raw, rest = (cost.seconds(shape) / second.cost.seconds(shape) - 1 for cost in (first.cost, then))
+        print(f"  {name:20} disagree by {raw:+.1%}, drift divided out {rest:+.1%}")
+    for name, of_kinds in errors.items():
+        sizes = sorted(map(abs, of_kinds))
+        print(
+            f"held-out engine steps, {name}: {len(sizes)} kinds, off by {median(sizes):.1%} in the median, "
+            f"{sizes[int(0.95 * len(sizes))]:.1%} at the 95th percentile ({of_kinds[0]:+.1%} to {of_kinds[-1]:+.1%})"
+        )
+
+
+if __name__ == "__main__":
+    main()

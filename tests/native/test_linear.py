@@ -102,6 +102,19 @@ def test_a_token_has_the_same_bits_in_any_company(tensor_type: str, isa: str, to
     np.testing.assert_array_equal(bits(together), bits(alone))
 
 
+@pytest.mark.parametrize("num_blocks", [8, 31, 32, 33, 72])
+@EVERY_ISA
+@pytest.mark.parametrize("tensor_type", INT8_TYPES)
+def test_many_tokens_add_their_pieces_of_a_long_row_in_order(tensor_type: str, isa: str, num_blocks: int) -> None:
+    block_size = TENSOR_TYPES[tensor_type].block_size
+    weight, w = make_weight(tensor_type, 47, -(-num_blocks * 32 // block_size) * block_size)
+    x = make_input(35, w.shape[1])
+    together = _native.linear(weight, x, isa)
+    assert_near_twin(together, tensor_type, w, x)
+    few = np.concatenate([_native.linear(weight, x[t : t + 5], isa) for t in range(0, 35, 5)])
+    np.testing.assert_array_equal(bits(together), bits(few))
+
+
 @EVERY_ISA
 @EVERY_TYPE
 def test_permuting_rows_permutes_outputs(tensor_type: str, isa: str) -> None:

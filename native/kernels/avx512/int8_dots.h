@@ -39,25 +39,23 @@ ALWAYS_INLINE void add_bytes(__m512i (&dot)[T][2], const uint8_t* w, const int8_
     }
 }
 
-template <bool kHigh>
-ALWAYS_INLINE __m512i nibbles(const uint8_t* unit) {
+// Four columns of 16 rows as bytes; with `mask`, u64, where a set bit is worth 16.
+template <bool kHigh, bool kHasFifth>
+ALWAYS_INLINE __m512i nibbles(const uint8_t* unit, const uint8_t* mask) {
     const __m512i both = _mm512_load_si512(unit);
-    return _mm512_and_si512(kHigh ? _mm512_srli_epi16(both, 4) : both, _mm512_set1_epi8(15));
+    const __m512i four = _mm512_and_si512(kHigh ? _mm512_srli_epi16(both, 4) : both, _mm512_set1_epi8(15));
+    if constexpr (!kHasFifth) return four;
+    uint64_t bits;
+    __builtin_memcpy(&bits, mask, 8);
+    return _mm512_mask_add_epi8(four, _cvtu64_mask64(bits), four, _mm512_set1_epi8(16));
 }
 
-// Four columns of nibbles; with `masks`, u64 per half, where a set bit is worth 16.
+// Four columns of nibbles; with `masks`, u64 per half.
 template <bool kHigh, bool kHasFifth, int T>
 ALWAYS_INLINE void add_nibble_group(__m512i (&dot)[T][2], const uint8_t* units, const uint8_t* masks,
                                     const int8_t* a, size_t stride) {
-    __m512i w0 = nibbles<kHigh>(units), w1 = nibbles<kHigh>(units + 64);
-    if constexpr (kHasFifth) {
-        const __m512i sixteen = _mm512_set1_epi8(16);
-        uint64_t bits[2];
-        __builtin_memcpy(bits, masks, 16);
-        w0 = _mm512_mask_add_epi8(w0, _cvtu64_mask64(bits[0]), w0, sixteen);
-        w1 = _mm512_mask_add_epi8(w1, _cvtu64_mask64(bits[1]), w1, sixteen);
-    }
-    add_group<T>(dot, w0, w1, a, stride);
+    add_group<T>(dot, nibbles<kHigh, kHasFifth>(units, masks),
+                 nibbles<kHigh, kHasFifth>(units + 64, masks + 8), a, stride);
 }
 
 // sum += dot * weight scale * activation scale, one activation scale per token.
@@ -69,6 +67,18 @@ ALWAYS_INLINE void add_scaled(__m512 (&sum)[T][2], const __m512i (&dot)[T][2], _
         const __m512 x = _mm512_set1_ps(scales[t * stride]);
         sum[t][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][0]), _mm512_mul_ps(scale0, x), sum[t][0]);
         sum[t][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][1]), _mm512_mul_ps(scale1, x), sum[t][1]);
+    }
+}
+
+// sum += minimum * factor, with one factor per token, given by its bits.
+template <int T>
+ALWAYS_INLINE void add_minimums(__m512 (&sum)[T][2], __m512 m0, __m512 m1, const int32_t* factors,
+                                size_t stride) {
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        const __m512 x = _mm512_castsi512_ps(_mm512_set1_epi32(factors[t * stride]));
+        sum[t][0] = _mm512_fmadd_ps(m0, x, sum[t][0]);
+        sum[t][1] = _mm512_fmadd_ps(m1, x, sum[t][1]);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/avx512/int8_dots.h"
 #include "kernels/avx512/linear_entries.h"
+#include "kernels/avx512/linear_pieces.h"
 #include "pack.h"
 
 namespace twostroke::avx512 {
@@ -21,6 +22,7 @@ struct Q8_0 {
     static constexpr int kBlockBytes = 1088, kScalesAt = 1024;
     static constexpr bool kHasNibbles = false, kHasMin = false;
     static constexpr int kOffset = 128;
+    static constexpr bool kUnpacks = false;
 
     template <int T>
     static ALWAYS_INLINE void add(__m512i (&dot)[T][2], const uint8_t* w, const int8_t* a, size_t stride) {
@@ -35,6 +37,27 @@ struct Nibbles {
     static constexpr int kBlockBytes = kScalesAt + (kHasMinimum ? 128 : 64);
     static constexpr bool kHasNibbles = true, kHasMin = kHasMinimum;
     static constexpr int kOffset = kHasMinimum ? 0 : kHasFifth ? 16 : 8;
+    static constexpr bool kUnpacks = kHasFifth;
+    static constexpr int kUnpackBlocks = 1, kBytesPerBlock = kBlockBytes;
+
+    static ALWAYS_INLINE void unpack(const uint8_t* w, int32_t block, Unpacked& piece) {
+        const uint8_t* units = w + (kHasFifth ? 128 : 0);
+        UNROLL
+        for (int j = 0; j < 4; j++) {
+            UNROLL
+            for (int r = 0; r < 2; r++) {
+                const uint8_t *unit = units + 128 * j + 64 * r, *masks = w + 16 * j + 8 * r;
+                piece.set_units(block, j, r, nibbles<false, kHasFifth>(unit, masks));
+                piece.set_units(block, j + 4, r, nibbles<true, kHasFifth>(unit, masks + 64));
+            }
+        }
+        UNROLL
+        for (int r = 0; r < 2; r++) {
+            _mm512_store_ps(piece.scales[block] + 16 * r, load_halves(w + kScalesAt + 32 * r));
+            if constexpr (kHasMinimum)
+                _mm512_store_ps(piece.minimums[block] + 16 * r, load_halves(w + kScalesAt + 64 + 32 * r));
+        }
+    }
 
     template <int T>
     static ALWAYS_INLINE void add(__m512i (&dot)[T][2], const uint8_t* w, const int8_t* a, size_t stride) {
@@ -57,19 +80,6 @@ using Q5_1 = Nibbles<true, true>;
 // +27 % when the panel comes from memory, nothing when it is cached. Fewer tokens, and Q8_0, lose by it.
 constexpr int kMinPrefetchTokens = 4;
 constexpr int kPrefetchBytes = 8192;
-
-// sum += minimum * factor, with one factor per token, given by its bits.
-template <int T>
-ALWAYS_INLINE void add_minimums(__m512 (&sum)[T][2], const uint8_t* mins, const int32_t* factors,
-                                size_t stride) {
-    const __m512 m0 = load_halves(mins), m1 = load_halves(mins + 32);
-    UNROLL
-    for (int t = 0; t < T; t++) {
-        const __m512 x = _mm512_castsi512_ps(_mm512_set1_epi32(factors[t * stride]));
-        sum[t][0] = _mm512_fmadd_ps(m0, x, sum[t][0]);
-        sum[t][1] = _mm512_fmadd_ps(m1, x, sum[t][1]);
-    }
-}
 
 template <class Format>
 struct Tile {
@@ -124,7 +134,8 @@ struct Tile {
             add_scaled<T>(sum, dot, load_halves(w + Format::kScalesAt),
                           load_halves(w + Format::kScalesAt + 32), scales, scale_stride);
             if constexpr (Format::kHasMin) {
-                add_minimums<T>(sum, w + Format::kScalesAt + 64, fixes, fix_stride);
+                const uint8_t* minimums = w + Format::kScalesAt + 64;
+                add_minimums<T>(sum, load_halves(minimums), load_halves(minimums + 32), fixes, fix_stride);
             }
             if constexpr (Format::kHasNibbles && T >= kMinPrefetchTokens)
                 prefetch_lines(w + kPrefetchBytes, Format::kBlockBytes);
@@ -144,6 +155,10 @@ void linear(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_
     const int32_t num_blocks = K / kBlock;
     const size_t correction_stride = (num_blocks + 15) / 16 * 16;
     const OutputTile output(out, out_stride, num_rows);
+    if constexpr (Format::kUnpacks) {
+        if (num_tokens >= kMinPieceTokens)
+            return linear_pieces<Format>(panel, K, in, num_tokens, output, scratch);
+    }
     for_each_tile<kMaxTokens>(num_tokens, Tile<Format>{panel, num_blocks, in, output,
                                                        static_cast<int32_t*>(scratch), correction_stride});
 }

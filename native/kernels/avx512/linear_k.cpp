@@ -8,6 +8,7 @@
 
 #include "kernels/avx512/int8_dots.h"
 #include "kernels/avx512/linear_entries.h"
+#include "kernels/avx512/linear_pieces.h"
 
 namespace twostroke::avx512 {
 namespace {
@@ -81,6 +82,26 @@ struct K4 {
     static constexpr int kMinPrefetchTokens = 4;
     // So few tokens have registers for the dots of both blocks of a pair.
     static constexpr int kMaxOnePass = 3;
+    static constexpr bool kHasMin = true;
+    static constexpr int kOffset = 0;
+    static constexpr bool kUnpacks = kHasFifth;
+    static constexpr int kUnpackBlocks = kBlocks, kBytesPerBlock = kBlockBytes / kBlocks;
+
+    static ALWAYS_INLINE void unpack(const uint8_t* block, int32_t first, Unpacked& piece) {
+        decode_scales(block, piece.scales + first, piece.minimums + first);
+        for (int pair = 0; pair < kBlocks / 2; pair++) {
+            const uint8_t* masks = block + kPairsAt + kPairBytes * pair;
+            UNROLL
+            for (int j = 0; j < 8; j++) {
+                UNROLL
+                for (int r = 0; r < 2; r++) {
+                    const uint8_t *unit = masks + kUnitsAt + 128 * j + 64 * r, *mask = masks + 16 * j + 8 * r;
+                    piece.set_units(first + 2 * pair, j, r, nibbles<false, kHasFifth>(unit, mask));
+                    piece.set_units(first + 2 * pair + 1, j, r, nibbles<true, kHasFifth>(unit, mask + 128));
+                }
+            }
+        }
+    }
 
     const Piece& piece;
 
@@ -95,23 +116,30 @@ struct K4 {
         }
     }
 
-    static ALWAYS_INLINE void decode(const uint8_t* block, Scratch& scratch) {
+    // The minimums come out negative.
+    static ALWAYS_INLINE void decode_scales(const uint8_t* block, float (*scales)[kPanelRows],
+                                            float (*minimums)[kPanelRows]) {
         const __m512i six = _mm512_set1_epi8(0x3f), low = _mm512_set1_epi8(0x0f),
                       top = _mm512_set1_epi8(0x30);
         UNROLL
         for (int r = 0; r < 2; r++) {
             const __m512i x = _mm512_load_si512(block + 64 * r), y = _mm512_load_si512(block + 128 + 64 * r),
                           z = _mm512_load_si512(block + 256 + 64 * r);
-            const __m512 d = load_halves(block + 384 + 32 * r), dmin = load_halves(block + 448 + 32 * r);
+            const __m512 d = load_halves(block + 384 + 32 * r);
+            const __m512 dmin = _mm512_xor_ps(load_halves(block + 448 + 32 * r), _mm512_set1_ps(-0.0f));
             const __m512i late_scales =
                 _mm512_or_si512(_mm512_and_si512(z, low), _mm512_and_si512(_mm512_srli_epi32(x, 2), top));
             const __m512i late_mins = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(z, 4), low),
                                                       _mm512_and_si512(_mm512_srli_epi32(y, 2), top));
-            decode_four(_mm512_and_si512(x, six), d, r, 0, scratch.scales);
-            decode_four(late_scales, d, r, 4, scratch.scales);
-            decode_four(_mm512_and_si512(y, six), dmin, r, 0, scratch.mins);
-            decode_four(late_mins, dmin, r, 4, scratch.mins);
+            decode_four(_mm512_and_si512(x, six), d, r, 0, scales);
+            decode_four(late_scales, d, r, 4, scales);
+            decode_four(_mm512_and_si512(y, six), dmin, r, 0, minimums);
+            decode_four(late_mins, dmin, r, 4, minimums);
         }
+    }
+
+    static ALWAYS_INLINE void decode(const uint8_t* block, Scratch& scratch) {
+        decode_scales(block, scratch.scales, scratch.mins);
     }
 
     static ALWAYS_INLINE void run(const Piece& piece, int32_t num_tokens) {
@@ -154,8 +182,8 @@ struct K4 {
         UNROLL
         for (int t = 0; t < T; t++) {
             const __m512 x = _mm512_castsi512_ps(_mm512_set1_epi32(piece.scratch.corrections[t][b]));
-            sum[t][0] = _mm512_fnmadd_ps(m0, x, sum[t][0]);
-            sum[t][1] = _mm512_fnmadd_ps(m1, x, sum[t][1]);
+            sum[t][0] = _mm512_fmadd_ps(m0, x, sum[t][0]);
+            sum[t][1] = _mm512_fmadd_ps(m1, x, sum[t][1]);
         }
     }
 
@@ -201,6 +229,7 @@ struct K4 {
 // added before the activation scale, one multiplication less; their sums make four tokens fill the registers.
 struct Q6_K {
     static constexpr int kBlockBytes = 6720;
+    static constexpr bool kUnpacks = false;
     static constexpr int kMaxTokens = 4;
     static constexpr int kMaxDirectTokens = 2;
     static constexpr int kHalfBytes = 512;  // of decoded quants: 16 columns, 32 rows
@@ -386,6 +415,10 @@ struct Q6_K {
 template <class Format>
 void linear(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
             size_t out_stride, int32_t num_rows, void* memory) {
+    if constexpr (Format::kUnpacks) {
+        if (num_tokens >= kMinPieceTokens)
+            return linear_pieces<Format>(panel, K, in, num_tokens, {out, out_stride, num_rows}, memory);
+    }
     Scratch& scratch = *static_cast<Scratch*>(memory);
     const int32_t last = K / kColumns - 1;
     for (int32_t start = 0; start < num_tokens; start += kChunkTokens) {

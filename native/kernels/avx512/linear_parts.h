@@ -29,6 +29,11 @@ struct OutputTile {
         _mm512_mask_storeu_ps(at + token * stride + 16, high, rows1);
     }
 
+    void load(int32_t token, __m512 (&rows)[2]) const {
+        rows[0] = _mm512_maskz_loadu_ps(low, at + token * stride);
+        rows[1] = _mm512_maskz_loadu_ps(high, at + token * stride + 16);
+    }
+
     float* at;
     size_t stride;
     __mmask16 low, high;

@@ -2,8 +2,9 @@
 // compile it, each with its own way to multiply: Products<kMaxWeight>.
 //
 // A tile is 32 rows x T tokens, lane = row: T is what the 16 registers hold of integer sums, while the fp32
-// sums are touched once per block and may live in memory. Scales are decoded to floats, a piece of K at a
-// time; more tokens than one tile share weights unpacked to bytes beside them, fewer unpack as they multiply.
+// sums are touched once per block and may live in memory. More tokens than one tile share weights unpacked to
+// bytes and scales to floats, a piece of K at a time; fewer unpack as they multiply, from the first byte of a
+// panel to its last: nothing else keeps the hardware prefetchers going.
 #pragma once
 
 #include "kernels/avx2/linear_parts.h"
@@ -53,19 +54,29 @@ struct Unpacked : Format {
     }
 };
 
+// A format with a scale of its own in every block.
 template <class Format>
-struct Packed : Unpacked<Format> {
-    const uint8_t* from;
-    int block = 0;  // of those that `from` holds
+struct Packed : Format {
+    const uint8_t* block;
 
-    Packed(const Piece& piece, const uint8_t* from) : Unpacked<Format>(piece), from(from) {}
+    explicit Packed(const uint8_t* block) : block(block) {}
+    ALWAYS_INLINE __m256i bytes(int group, int v) const { return Format::bytes(block, 0, group, v); }
+    ALWAYS_INLINE __m256 scale(int v) const { return Format::scale(block, v); }
+    ALWAYS_INLINE __m256 minimum(int v) const { return Format::minimum(block, v); }
+    ALWAYS_INLINE void next() { block += Format::kBlockBytes; }
+};
+
+// A super-block, its scales in a piece.
+template <class Format>
+struct PackedSuper : Unpacked<Format> {
+    const uint8_t* from;
+    int block = 0;
+
+    PackedSuper(const Piece& piece, const uint8_t* from) : Unpacked<Format>(piece), from(from) {}
     ALWAYS_INLINE __m256i bytes(int group, int v) const { return Format::bytes(from, block, group, v); }
     ALWAYS_INLINE void next() {
         Unpacked<Format>::next();
-        if (++block == Format::kBlocks) {
-            block = 0;
-            from += Format::kBlockBytes;
-        }
+        ++block;
     }
 };
 
@@ -116,9 +127,16 @@ struct Nibbles {
         return kHasFifth ? add_fifth_bits(q, from + group * 16 + v * 4) : q;
     }
 
+    static ALWAYS_INLINE __m256 scale(const uint8_t* from, int v) {
+        return load_halves(from + kUnitsAt + 512 + v * 16);
+    }
+    static ALWAYS_INLINE __m256 minimum(const uint8_t* from, int v) {
+        return load_halves(from + kUnitsAt + 576 + v * 16);
+    }
+
     static ALWAYS_INLINE void unpack_scales(const uint8_t* from, int v, int32_t first, Piece& piece) {
-        piece.set_scale(first, v, load_halves(from + kUnitsAt + 512 + v * 16));
-        if constexpr (kMinimum) piece.set_minimum(first, v, load_halves(from + kUnitsAt + 576 + v * 16));
+        piece.set_scale(first, v, scale(from, v));
+        if constexpr (kMinimum) piece.set_minimum(first, v, minimum(from, v));
     }
 };
 
@@ -200,17 +218,15 @@ struct Q6_K {
 };
 
 template <class Format>
-void unpack_scales(const uint8_t* from, int32_t num_blocks, Piece& piece) {
-    for (int32_t b = 0; b < num_blocks; b += Format::kBlocks) {
-        UNROLL
-        for (int v = 0; v < kVectors; v++) Format::unpack_scales(from, v, b, piece);
-        from += Format::kBlockBytes;
-    }
+ALWAYS_INLINE void unpack_scales(const uint8_t* from, int32_t first, Piece& piece) {
+    UNROLL
+    for (int v = 0; v < kVectors; v++) Format::unpack_scales(from, v, first, piece);
 }
 
 template <class Format>
-void unpack_units(const uint8_t* from, int32_t num_blocks, Piece& piece) {
+void unpack(const uint8_t* from, int32_t num_blocks, Piece& piece) {
     for (int32_t first = 0; first < num_blocks; first += Format::kBlocks) {
+        unpack_scales<Format>(from, first, piece);
         UNROLL
         for (int b = 0; b < Format::kBlocks; b++) {
             UNROLL
@@ -401,25 +417,39 @@ void linear_bytes(const uint8_t* panel, int32_t K, const Activations& in, int32_
                                       Int8Tile<Chosen, PackedBytes>{{panel}, K / kBlock, 0, in, out});
 }
 
+// No more tokens than one tile.
+template <class Products, class Format>
+void linear_packed(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens,
+                   const OutputTile& out, Piece& piece) {
+    if constexpr (Format::kBlocks == 1) {
+        const Packed<Format> blocks(panel);
+        for_each_tile<Products::kMaxTokens>(
+            num_tokens, Int8Tile<Products, Packed<Format>>{blocks, K / kBlock, 0, in, out});
+    } else {
+        for (int32_t block = 0; block < K / kBlock; block += Format::kBlocks) {
+            unpack_scales<Format>(panel, 0, piece);
+            const PackedSuper<Format> blocks(piece, panel);
+            for_each_tile<Products::kMaxTokens>(
+                num_tokens, Int8Tile<Products, PackedSuper<Format>>{blocks, Format::kBlocks, block, in, out});
+            panel += Format::kBlockBytes;
+        }
+    }
+}
+
 template <template <int> class Products, class Format>
 void linear_pieces(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens,
                    const OutputTile& out, void* scratch) {
     using Chosen = Products<Format::kMaxWeight>;
     auto& piece = *static_cast<Piece*>(scratch);
+    if (num_tokens <= Chosen::kMaxTokens)
+        return linear_packed<Chosen, Format>(panel, K, in, num_tokens, out, piece);
     for (int32_t block = 0; block < K / kBlock; block += kPieceBlocks) {
         const int32_t left = K / kBlock - block, num = left < kPieceBlocks ? left : kPieceBlocks;
-        const uint8_t* from = panel + static_cast<size_t>(block / Format::kBlocks) * Format::kBlockBytes;
-        unpack_scales<Format>(from, num, piece);
-        if (num_tokens <= Chosen::kMaxTokens) {
-            const Packed<Format> blocks(piece, from);
-            for_each_tile<Chosen::kMaxTokens>(num_tokens,
-                                              Int8Tile<Chosen, Packed<Format>>{blocks, num, block, in, out});
-        } else {
-            unpack_units<Format>(from, num, piece);
-            const Unpacked<Format> blocks(piece);
-            for_each_tile<Chosen::kMaxTokens>(
-                num_tokens, Int8Tile<Chosen, Unpacked<Format>>{blocks, num, block, in, out});
-        }
+        unpack<Format>(panel + static_cast<size_t>(block / Format::kBlocks) * Format::kBlockBytes, num,
+                       piece);
+        const Unpacked<Format> blocks(piece);
+        for_each_tile<Chosen::kMaxTokens>(num_tokens,
+                                          Int8Tile<Chosen, Unpacked<Format>>{blocks, num, block, in, out});
     }
 }
 

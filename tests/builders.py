@@ -95,6 +95,10 @@ class ByteText:
         return ""
 
 
+def text_of_bytes(token_ids: Sequence[int]) -> str:
+    return "".join(map(chr, token_ids))
+
+
 class Listener:
     """Keeps what one request was told."""
 
@@ -155,7 +159,7 @@ class Bench:
             ),
             kv_groups=(KVGroup(id=0, layers=(0,), num_kv_heads=1, head_dim=1, window=None),),
             new_text=new_text,
-            new_chooser=BeamChooser,
+            new_chooser=lambda request: BeamChooser(request, text_of=text_of_bytes),
         )
         self._next = 0
 

@@ -184,7 +184,9 @@ def test_params_are_values_that_nobody_changes() -> None:
 
 
 def test_a_search_goes_with_its_limits_and_nothing_that_draws() -> None:
-    search = SamplingParams(beam=BeamSearch(width=3), max_tokens=5, stop_token_ids=(1,), repetition_penalty=1.5)
+    search = SamplingParams(
+        beam=BeamSearch(width=3), max_tokens=5, stop=("a",), stop_token_ids=(1,), repetition_penalty=1.5
+    )
     assert (search.num_sequences, SamplingParams().num_sequences) == (3, 1)
     wishes: dict[str, Any] = {
         "temperature": 0.5,
@@ -196,7 +198,6 @@ def test_a_search_goes_with_its_limits_and_nothing_that_draws() -> None:
         "logit_bias": ((1, 2.0),),
         "min_tokens": 2,
         "seed": 1,
-        "stop": ("a",),
         "logprobs": 2,
     }
     for name, value in wishes.items():
@@ -231,4 +232,4 @@ def test_a_search_that_cannot_be_is_refused(wrong: dict[str, Any], words: str) -
 
 def test_limits_are_what_a_search_takes_of_other_wishes() -> None:
     drawn = SamplingParams(temperature=0.7, top_k=3, max_tokens=5, stop=("a",), stop_token_ids=(9,), ignore_eos=True)
-    assert drawn.limits() == SamplingParams(max_tokens=5, stop_token_ids=(9,), ignore_eos=True)
+    assert drawn.limits() == SamplingParams(max_tokens=5, stop=("a",), stop_token_ids=(9,), ignore_eos=True)

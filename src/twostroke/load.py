@@ -2,8 +2,10 @@
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast, get_args
 
@@ -13,6 +15,7 @@ from twostroke.cache.config import CacheConfig
 from twostroke.config import MAX_THREADS, Config
 from twostroke.core.clock import Clock
 from twostroke.core.cost_file import CostKey, read_measured
+from twostroke.core.request import Request
 from twostroke.engine.bind import Binder
 from twostroke.engine.cores import cpu_model, usable_cores, usable_cpus
 from twostroke.engine.cost_fit import StepCostFit, StepCounts, assumed_cost
@@ -214,8 +217,14 @@ def _engine(
         kv_size=size,
         kv_groups=program.kv_groups,
         new_text=lambda request: Detokenizer(text.tokenizer, is_continuation=request.continues_text),
-        new_chooser=BeamChooser,
+        new_chooser=lambda request: BeamChooser(request, text_of=partial(_text_of, request, text.tokenizer)),
     )
+
+
+def _text_of(request: Request, tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
+    """An answer so far, without a character of which bytes are missing."""
+    detokenizer = Detokenizer(tokenizer, is_continuation=request.continues_text)
+    return "".join([detokenizer.push(token_id) for token_id in token_ids])
 
 
 def _step_counts(program: Program, cost: ProgramCost) -> StepCounts:

@@ -22,7 +22,6 @@ NOT_WITH_BEAM = (
     "logit_bias",
     "min_tokens",
     "seed",
-    "stop",
     "logprobs",
 )
 
@@ -64,8 +63,8 @@ class SamplingParams:
     (`presence_penalty`, `frequency_penalty`). `logit_bias` is pairs of token id and what is added to its logit.
     Before `min_tokens` no end token is drawn and no stop string is looked for. `logprobs` is the number of
     best alternatives to report beside the sampled token (0: the sampled token alone; None: none at all). `beam`
-    searches for the likeliest answer instead of drawing one: it goes with max_tokens, stop_token_ids, ignore_eos and a
-    repetition_penalty of at least 1.
+    searches for the likeliest answer instead of drawing one: it goes with max_tokens, stop, stop_token_ids, ignore_eos
+    and a repetition_penalty of at least 1.
 
     Raises ParamsError that names the field, the value and the limit.
     """
@@ -122,7 +121,10 @@ class SamplingParams:
     def limits(self) -> "SamplingParams":
         """Where the answer ends, without how tokens are chosen: what a beam search takes of a model's own settings."""
         return SamplingParams(
-            max_tokens=self.max_tokens, stop_token_ids=self.stop_token_ids, ignore_eos=self.ignore_eos
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            stop_token_ids=self.stop_token_ids,
+            ignore_eos=self.ignore_eos,
         )
 
     def _check_beam(self) -> None:

@@ -154,7 +154,9 @@ def test_a_search_takes_its_flags_and_only_the_limits_of_the_defaults(
     )
     llm, _ = install(monkeypatch, default_params=defaults)
     assert app.main(["run", *flags, "hi"]) == 0
-    assert llm.params == [SamplingParams(max_tokens=9, stop_token_ids=(4,), ignore_eos=True, beam=expected)]
+    assert llm.params == [
+        SamplingParams(max_tokens=9, stop=("z",), stop_token_ids=(4,), ignore_eos=True, beam=expected)
+    ]
 
 
 @pytest.mark.parametrize(

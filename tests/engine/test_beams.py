@@ -1,5 +1,7 @@
 """Beams in the step loop, on a model that reads its context back from the blocks: one stale copy and all is wrong."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -210,3 +212,28 @@ def test_the_ledger_of_a_search_closes() -> None:
     assert ledger.total_s == pytest.approx(listener.finish.timing.e2e_s)
     assert ledger.parts[Part.DECODE] > 0
     assert len(listener.finish.account.steps) == 8, "one entry per step, however many rows"
+
+
+def test_length_is_the_answers_alone_whatever_stands_beside_it() -> None:
+    """Prompts of 3 and 30 tokens in one batch: no padding and no prompt counts as length."""
+    short, long, params = b"abc", bytes(range(100, 130)), wish(3, length_penalty=3.0)
+    bench = Bench(num_blocks=128)
+    listeners = [(prompt, bench.add(prompt, params=params, stop_token_ids=STOPS)[1]) for prompt in (short, long)]
+    bench.run()
+    for prompt, listener in listeners:
+        assert found(listener) == expected(prompt, params, STOPS)
+
+
+def test_a_stop_string_ends_beams_and_is_not_shown() -> None:
+    bench = Bench()
+    best = expected(PROMPT, wish(3, length_penalty=0.0))[0]
+    stop = "".join(map(chr, best[1:3]))
+    params = dataclasses.replace(wish(3, length_penalty=0.0), stop=(stop,))
+    _, listener = bench.add(PROMPT, params=params)
+    bench.run()
+    assert listener.finish is not None
+    ended = [beam for beam in listener.finish.beams if beam.finish_reason is FinishReason.STOP]
+    assert ended
+    for beam in ended:
+        assert beam.token_ids[1:] == best[1:3]
+        assert beam.text == chr(beam.token_ids[0])

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.builders import ByteText, Listener
+from tests.builders import ByteText, Listener, text_of_bytes
 from tests.builders_cost import make_cost
 from tests.builders_gguf import write_gemma3, write_llama
 from twostroke import _native
@@ -163,7 +163,7 @@ class Lab:
             ),
             kv_groups=program.kv_groups,
             new_text=lambda request: ByteText(),
-            new_chooser=BeamChooser,
+            new_chooser=lambda request: BeamChooser(request, text_of=text_of_bytes),
         )
         return engine, sampler, cache, scheduler
 

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -36,16 +36,22 @@ def ask(
     stop_token_ids: frozenset[int] = frozenset(),
     max_tokens: int = 8,
     repetition_penalty: float = 1.0,
+    stop: tuple[str, ...] = (),
 ) -> Request:
-    params = SamplingParams(max_tokens=max_tokens, repetition_penalty=repetition_penalty, beam=beam)
+    params = SamplingParams(max_tokens=max_tokens, repetition_penalty=repetition_penalty, stop=stop, beam=beam)
     return Request(
         request_id="r1", prompt_token_ids=PROMPT, params=params, arrival_s=0.0, seed=0, stop_token_ids=stop_token_ids
     )
 
 
+def chooser_of(request: Request) -> BeamChooser:
+    """Tokens as letters, for stop strings."""
+    return BeamChooser(request, text_of=lambda ids: "".join(chr(ord("a") + token_id) for token_id in ids))
+
+
 def search(law: Law, request: Request) -> tuple[tuple[Hypothesis, ...], int]:
     """Drive a chooser as the engine does: candidates in, growths applied. Returns its answers and the steps it took."""
-    chooser = BeamChooser(request)
+    chooser = chooser_of(request)
     numbers = itertools.count(1)
     group = [Growing.from_request(request, sequence_id=0)]
     for step in itertools.count(1):
@@ -162,16 +168,88 @@ def test_a_repetition_penalty_moves_tokens_the_text_has() -> None:
 
 def test_enough_candidates_are_asked_for_to_fill_the_beams_when_all_else_is_penalised() -> None:
     request = ask(beam=BeamSearch(width=2), max_tokens=5, repetition_penalty=1.5)
-    assert BeamChooser(request).num_candidates == 2 * 2 + len(PROMPT) + 5
-    assert BeamChooser(ask(beam=BeamSearch(width=2), stop_token_ids=frozenset({1, 2}))).num_candidates == 6
+    assert chooser_of(request).num_candidates == 2 * 2 + len(PROMPT) + 5
+    assert chooser_of(ask(beam=BeamSearch(width=2), stop_token_ids=frozenset({1, 2}))).num_candidates == 6
 
 
 def test_a_restarted_search_forgets_everything() -> None:
     law, request = random_law(9, vocab=12), ask(beam=BeamSearch(width=2), max_tokens=4)
-    chooser = BeamChooser(request)
+    chooser = chooser_of(request)
     root = Growing.from_request(request, sequence_id=0)
     candidates = [best_of(law(root.token_ids), chooser.num_candidates)]
     first = chooser.choose([root], candidates)
     chooser.restart()
     assert chooser.choose([root], candidates) == first
     assert not chooser.hypotheses()
+
+
+def every_answer(law: Law, *, vocab: int, ends: Callable[[tuple[int, ...]], bool], length: int) -> list[Answer]:
+    """All answers there are, by the sum of their log-probabilities, best first."""
+    found: list[Answer] = []
+    open_ones: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    for _ in range(length):
+        grown = [
+            ((*tokens, token), total + float(log_probabilities(law([*PROMPT, *tokens]))[token]))
+            for tokens, total in open_ones
+            for token in range(vocab)
+        ]
+        found += [Answer(tokens, total) for tokens, total in grown if ends(tokens) or len(tokens) == length]
+        open_ones = [(tokens, total) for tokens, total in grown if not ends(tokens)]
+    return sorted(found, key=lambda answer: -answer.score)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stop_string_ends_a_beam_where_it_is_complete_and_it_competes_by_its_score(seed: int) -> None:
+    """Letters a to d; "bc" lies in two tokens. Wide enough to see every answer there is."""
+    law = random_law(seed, vocab=4)
+    beam = BeamSearch(width=4**4, length_penalty=0.0, early_stopping="never", num_return=20)
+    found, _ = search(law, ask(beam=beam, max_tokens=5, stop=("bc", "d")))
+
+    def ends(tokens: tuple[int, ...]) -> bool:
+        return tokens[-1] == 3 or tokens[-2:] == (1, 2)
+
+    expected = every_answer(law, vocab=4, ends=ends, length=5)[:20]
+    assert_same(found, expected)
+    assert all((each.reason is FinishReason.STOP) == ends(each.token_ids) for each in found)
+
+
+def test_a_finished_answer_is_finished_and_none_is_told_twice() -> None:
+    """Token 0 ends with probability 0.4 at every step: no copies that differ in what follows it."""
+    logits = np.log(np.array([0.4, 0.3, 0.2, 0.1], np.float32))
+    beam = BeamSearch(width=4, num_return=4, early_stopping="never")
+    found, _ = search(lambda context: logits, ask(beam=beam, stop_token_ids=frozenset({0}), max_tokens=20))
+    answers = [each.token_ids for each in found]
+    assert len(set(answers)) == 4
+    assert all(0 not in tokens[:-1] for tokens in answers)
+    assert_same(
+        found,
+        beam_search(lambda context: logits, PROMPT, beam=beam, stop_token_ids=frozenset({0}), max_tokens=20)[:4],
+    )
+
+
+@pytest.mark.parametrize(("length_penalty", "first"), [(0.0, (1, 0)), (1.0, (2,) * 8)])
+def test_the_length_penalty_divides_the_sum(length_penalty: float, first: tuple[int, ...]) -> None:
+    """A short answer with a sum of -1.0 against eight tokens with -1.6."""
+
+    def law(context: Sequence[int]) -> npt.NDArray[np.float32]:
+        probabilities = np.full(3, 1e-9)
+        if len(context) == len(PROMPT):
+            probabilities[1], probabilities[2] = math.exp(-1.0), math.exp(-0.9)
+        elif context[-1] == 1:
+            probabilities[0] = 1.0
+        else:
+            probabilities[2] = math.exp(-0.1)
+        probabilities[0] = max(probabilities[0], 1 - probabilities.sum())
+        return np.asarray(np.log(probabilities), np.float32)
+
+    beam = BeamSearch(width=2, length_penalty=length_penalty, early_stopping="never", num_return=2)
+    found, _ = search(law, ask(beam=beam, stop_token_ids=frozenset({0}), max_tokens=8))
+    assert found[0].token_ids == first
+
+
+@pytest.mark.parametrize("width", [10, 11, 20, 21, 50])
+def test_width_has_no_limit_of_the_public_log_probabilities(width: int) -> None:
+    law = random_law(3, vocab=40)
+    beam = BeamSearch(width=width, num_return=width)
+    found, _ = search(law, ask(beam=beam, max_tokens=3))
+    assert_same(found, beam_search(law, PROMPT, beam=beam, stop_token_ids=frozenset(), max_tokens=3))

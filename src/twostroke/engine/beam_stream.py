@@ -10,6 +10,7 @@ from twostroke.core.request import Request
 from twostroke.core.sequence import FinishReason, Sequence
 from twostroke.core.strategy import Chooser, Hypothesis
 from twostroke.engine.stream import Listener, Stream, TextStream
+from twostroke.sample.stop import StopMatcher
 
 
 class BeamStream(Stream):
@@ -67,6 +68,8 @@ class BeamStream(Stream):
         )
 
     def _text_of(self, token_ids: tuple[int, ...]) -> str:
-        text = self._new_text(self.request)
-        pieces = [text.push(token_id) for token_id in token_ids if token_id not in self.request.stop_token_ids]
-        return "".join([*pieces, text.flush()])
+        """What the answer shows: no stop id, nothing from a stop string on."""
+        text, stop = self._new_text(self.request), StopMatcher(self.request.params.stop)
+        shown = [token_id for token_id in token_ids if token_id not in self.request.stop_token_ids]
+        pieces = [stop.feed(piece) for piece in (*map(text.push, shown), text.flush())]
+        return "".join([*pieces, stop.flush()])

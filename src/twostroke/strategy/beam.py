@@ -1,16 +1,17 @@
 """Beam search as the transformers library defines it: pure arithmetic on candidates.
 
-The engine calls it through core.strategy.Chooser, once per step of its group; it never sees logits, blocks or text.
+The engine calls it through core.strategy.Chooser, once per step of its group; it never sees logits or blocks.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence as Seq
+from collections.abc import Callable, Iterator, Sequence as Seq
 from typing import NamedTuple
 
 from twostroke.core.request import Request
 from twostroke.core.sequence import FinishReason, Sequence
 from twostroke.core.step import TokenLogprob
 from twostroke.core.strategy import Growth, Hypothesis
+from twostroke.sample.stop import StopMatcher
 
 
 class _Candidate(NamedTuple):
@@ -24,18 +25,21 @@ class _Candidate(NamedTuple):
 class BeamChooser:
     """The beams of one request.
 
-    Of all continuations the best max(2, 1 + number of stop ids) * width are looked at. One that ends (stop id, or
-    max_tokens reached) is kept as finished if it ranks among the first `width`, and lost otherwise; the best
+    Of all continuations the best max(2, 1 + number of stop ids) * width are looked at. One that ends (stop id, stop
+    string, or max_tokens reached) is kept as finished if it ranks among the first `width`, and lost otherwise; the best
     `width` of the others run on. A finished answer scores (sum of log-probabilities) / length ** length_penalty, its
     stop id included, the prompt not. The best `width` finished are remembered.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, *, text_of: Callable[[Seq[int]], str]) -> None:
+        """`text_of` is the text of an answer; asked only where stop strings are to be found in it."""
         assert request.params.beam is not None, f"{request.request_id} asks for no beam search"
         self._beam = request.params.beam
         self._max_tokens = request.params.max_tokens
         self._penalty = request.params.repetition_penalty
         self._stop_token_ids = request.stop_token_ids
+        self._stop_strings = request.params.stop
+        self._text_of = text_of
         self._num_kept = max(2, 1 + len(request.stop_token_ids)) * self._beam.width
         # A penalty moves tokens the text has down the ranking: so many more have to be seen.
         most_seen = len(set(request.prompt_token_ids)) + self._max_tokens if self._penalty != 1.0 else 0
@@ -55,10 +59,12 @@ class BeamChooser:
         ranked = heapq.nsmallest(self._num_kept, self._continuations(group, candidates))
         running: list[_Candidate] = []
         for place, each in enumerate(ranked):
-            if each.token_id not in self._stop_token_ids and length < self._max_tokens:
+            token_ids = (*group[each.beam].output_token_ids, each.token_id)
+            reason = self._end_of(token_ids)
+            if reason is None:
                 running.append(each)
             elif place < self._beam.width:
-                self._finish(group[each.beam], each, length=length)
+                self._finished.append(Hypothesis(token_ids, self._score(each.loss, length), reason))
         del running[self._beam.width :]
         self._finished.sort(key=lambda hypothesis: -hypothesis.score)  # stable: of equals the earlier stays
         del self._finished[self._beam.width :]
@@ -83,10 +89,15 @@ class BeamChooser:
             for token_id, logprob in best:
                 yield _Candidate(loss - (logprob * penalty if token_id in seen else logprob), beam, token_id)
 
-    def _finish(self, sequence: Sequence, candidate: _Candidate, *, length: int) -> None:
-        reason = FinishReason.STOP if candidate.token_id in self._stop_token_ids else FinishReason.LENGTH
-        token_ids = (*sequence.output_token_ids, candidate.token_id)
-        self._finished.append(Hypothesis(token_ids, self._score(candidate.loss, length), reason))
+    def _end_of(self, token_ids: tuple[int, ...]) -> FinishReason | None:
+        if token_ids[-1] in self._stop_token_ids:
+            return FinishReason.STOP
+        if self._stop_strings:
+            matcher = StopMatcher(self._stop_strings)
+            matcher.feed(self._text_of(token_ids))
+            if matcher.matched is not None:
+                return FinishReason.STOP
+        return FinishReason.LENGTH if len(token_ids) == self._max_tokens else None
 
     def _score(self, loss: float, length: int) -> float:
         return -loss / float(length**self._beam.length_penalty)

@@ -46,6 +46,7 @@ KVPrecision precision_named(const std::string& name) {
     if (name == "f32") return KVPrecision::f32;
     if (name == "f16") return KVPrecision::f16;
     if (name == "bf16") return KVPrecision::bf16;
+    if (name == "int8") return KVPrecision::int8;
     fail("unknown KV precision '", name, "'");
 }
 

@@ -103,7 +103,7 @@ class AttentionGroup : public Group {
     struct Scratch {
         float* head;  // one head
         float* q;     // [tile rows][head_dim]
-        uint8_t* packed;
+        PackedQueries packed;
         uint8_t* kernel;
         Partial total;
         Partial chunk;
@@ -122,7 +122,9 @@ class AttentionGroup : public Group {
         Scratch scratch;
         scratch.head = carver.take<float>(attend_.head_dim);
         scratch.q = carver.take<float>(elements);
-        scratch.packed = carver.take<uint8_t>(elements * sizeof(float));
+        scratch.packed.q = carver.take<float>(elements);
+        scratch.packed.scale = carver.take<float>(tile_rows_);
+        scratch.packed.sum = carver.take<int32_t>(tile_rows_);
         scratch.kernel = carver.take<uint8_t>(attend_scratch_bytes(tile_rows_));
         scratch.total = carve_partial(carver, tile_rows_);
         scratch.chunk = carve_partial(carver, tile_rows_);
@@ -229,10 +231,18 @@ QueryTile AttentionGroup::load_queries(const AttendEntry& entry, int32_t kv_head
         const float* from = q_.run(entry.token + row / heads_, kv_head * heads_ + row % heads_, head_dim, to);
         if (from != to) std::copy_n(from, head_dim, to);
     }
-    frame_.kernels.attention->pack_query(frame_.store.precision(), scratch.q,
-                                         entry.num_tokens * heads_ * head_dim, scratch.packed);
-    return {scratch.packed,  entry.num_tokens, heads_,        head_dim,
-            entry.first_pos, window_,          attend_.scale, attend_.softcap};
+    frame_.kernels.attention->pack_queries(frame_.store.precision(), scratch.q, entry.num_tokens * heads_,
+                                           head_dim, scratch.packed);
+    return {scratch.packed.q,
+            scratch.packed.scale,
+            scratch.packed.sum,
+            entry.num_tokens,
+            heads_,
+            head_dim,
+            entry.first_pos,
+            window_,
+            attend_.scale,
+            attend_.softcap};
 }
 
 void AttentionGroup::attend_chunk(const AttendEntry& entry, const QueryTile& tile, int32_t kv_head,

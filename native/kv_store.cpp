@@ -21,6 +21,10 @@ KVStore::KVStore(KVPrecision precision, int32_t block_size, std::vector<KVGroupS
             throw std::invalid_argument("a KV group needs at least one layer, head and block");
         if (spec.head_dim < 2 || spec.head_dim % 2 != 0)
             throw std::invalid_argument("head_dim is " + std::to_string(spec.head_dim) + ", must be even");
+        if (precision == KVPrecision::int8 && spec.head_dim > kMostInt8Dims)
+            throw std::invalid_argument("head_dim is " + std::to_string(spec.head_dim) +
+                                        ", int8 KV takes at most " + std::to_string(kMostInt8Dims) +
+                                        ": use bf16");
         const size_t unit_bytes = kv_unit_bytes(precision, spec.head_dim);
         const size_t block_bytes = unit_bytes * units_per_block_ * spec.num_layers * spec.num_kv_heads;
         const double wanted = static_cast<double>(unit_bytes) * units_per_block_ * spec.num_layers *

@@ -11,6 +11,7 @@ CASES = [
     *(f"C{number}" for number in (1, 2, 4, 5, 6, 8, 9, 10)),
     *(f"U{number}" for number in range(1, 7)),
     *(f"B{number}" for number in (1, 3, 4, 5, 6, 7, 8)),
+    *(f"K{number}" for number in (1, 3, 4, 5, 6, 7, 8, 9)),
 ]
 
 

@@ -237,7 +237,7 @@ def test_a_stated_context_below_the_models_own_says_which_one_fits(puppet: Path)
     [
         ({"context": 0}, "context is 0"),
         ({"context": 1025}, "made for 1 to 1024"),
-        ({"kv": "int4"}, "kv is 'int4': it must be one of f32, f16, bf16"),
+        ({"kv": "int4"}, "kv is 'int4': it must be one of f32, f16, bf16, int8"),
         ({"threads": 0}, "threads is 0"),
         ({"threads": True}, "threads is True"),
         ({"threads": "2"}, "threads is '2'"),

@@ -107,14 +107,14 @@ def test_the_built_tokenizer_is_kept_below_home(tmp_path: Path) -> None:
     assert first.tokenizer.encode("hello") == again.tokenizer.encode("hello")
 
 
-@pytest.mark.parametrize("kv", ["f32", "f16", "bf16"])
-def test_precisions_are_three(kv: str) -> None:
+@pytest.mark.parametrize("kv", ["f32", "f16", "bf16", "int8"])
+def test_precisions_are_four(kv: str) -> None:
     assert _precision(kv) == kv
 
 
-@pytest.mark.parametrize("kv", ["", "F32", "int8", "q4"])
-def test_another_precision_is_told_the_three(kv: str) -> None:
-    with pytest.raises(ConfigError, match=f"kv is '{kv}': it must be one of f32, f16, bf16"):
+@pytest.mark.parametrize("kv", ["", "F32", "int4", "q4"])
+def test_another_precision_is_told_the_four(kv: str) -> None:
+    with pytest.raises(ConfigError, match=f"kv is '{kv}': it must be one of f32, f16, bf16, int8"):
         _precision(kv)
 
 

@@ -55,7 +55,7 @@ class LLM:
     model: a name of the catalog, `hf:ORG/REPO[:FILE]`, `ollama:NAME[:TAG]` or a path.
     threads: worker threads, one per usable core by default.
     context: longest prompt + answer in tokens; the model's own, or what fits in memory, by default.
-    kv: precision of the KV cache, "bf16" (default), "f16" or "f32".
+    kv: precision of the KV cache, "bf16" (default), "f16", "f32" or "int8" (half the bytes of bf16).
 
     Params that are given are taken as they are; params=None are `default_params`. A conversation without
     a system message gets the one an Ollama model brings. A beam search takes only the limits of them.

@@ -54,7 +54,7 @@ def test_json_holds_the_same_facts(capsys: Capture, model: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--kv", "int4"], "--kv is 'int4': it must be one of f32, f16, bf16"),
+        (["--kv", "int4"], "--kv is 'int4': it must be one of f32, f16, bf16, int8"),
         (["-p", "0"], "Invalid value for '--prompt'"),
         (["-d", "-1"], "Invalid value for '--depth'"),
         (["-p", "1025"], "--prompt is 1025: the model was made for 1024 tokens"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from twostroke.program.kv_precision import quantise_heads, rotate, rotation_size, round_queries
 from twostroke.program.native import NativeReader
 from twostroke.program.op import AttendAttrs, KVWriteAttrs, LinearAttrs, NoAttrs, Op
 from twostroke.program.program import Axis, BoundStep, Instr, KVGroup, Program, Value, WeightSpec
@@ -91,11 +92,14 @@ class AttentionModel:
         heads = self.heads
         width, n = heads.num_heads * heads.head_dim, len(ids)
         rows = self.embedding[list(ids)]
-        kv = rows[:, width:]
+        kv = rows[:, width:].reshape(n, 2, heads.num_kv_heads, heads.head_dim)
+        q_heads = rows[:, :width].reshape(n, heads.num_kv_heads, -1, heads.head_dim)
+        if precision == "int8":
+            kv = np.stack([rotate_back(as_int8(rotate(kv[:, 0]))), as_int8(kv[:, 1])], axis=1)
         kv = to_bf16(kv) if precision == "bf16" else kv.astype(np.float16) if precision == "f16" else kv
-        rounded = to_bf16(rows[:, :width]) if precision == "bf16" else rows[:, :width]
-        q = rounded.astype(np.float64).reshape(n, heads.num_kv_heads, -1, heads.head_dim)
-        k, v = kv.astype(np.float64).reshape(n, 2, heads.num_kv_heads, heads.head_dim).transpose(1, 0, 2, 3)
+        rounding = {"bf16": to_bf16, "int8": round_queries}
+        q = (rounding[precision](q_heads) if precision in rounding else q_heads).astype(np.float64)
+        k, v = kv.astype(np.float64).transpose(1, 0, 2, 3)
         scores = np.einsum("qhgd,khd->hgqk", q, k) * heads.scale
         if heads.softcap is not None:
             scores = heads.softcap * np.tanh(scores / heads.softcap)
@@ -106,6 +110,16 @@ class AttentionModel:
         weights /= weights.sum(-1, keepdims=True)
         out: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.einsum("hgqk,khd->qhgd", weights, v).reshape(n, -1)
         return out
+
+
+def as_int8(heads: FloatArray) -> FloatArray:
+    """Heads as an int8 cache gives them back."""
+    integers, scales = quantise_heads(heads)
+    return integers.astype(np.float32) * scales[..., None]
+
+
+def rotate_back(heads: FloatArray) -> FloatArray:
+    return rotate(heads) / np.float32(rotation_size(heads.shape[-1]))
 
 
 def make_step(rows: Sequence[Row], *, selected: Sequence[int] | None = None) -> BoundStep:

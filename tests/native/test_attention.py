@@ -14,11 +14,11 @@ from twostroke.program.quant import FloatArray
 from twostroke.program.reader import Precision
 
 ISAS = _native.usable_isas()
-PRECISIONS: tuple[Precision, ...] = ("f32", "f16", "bf16")
+PRECISIONS: tuple[Precision, ...] = ("f32", "f16", "bf16", "int8")
 EVERY_ISA = pytest.mark.parametrize("isa", ISAS)
 EVERY_PRECISION = pytest.mark.parametrize("precision", PRECISIONS)
-# P is rounded to 8 bits over a bf16 cache; otherwise sums of at most 600 floats.
-TOLERANCE = {"f32": 3e-6, "f16": 3e-6, "bf16": 8e-3}
+# P is rounded to 8 bits over a bf16 cache, to 2^-14 of the largest over int8; otherwise sums of at most 600 floats.
+TOLERANCE = {"f32": 3e-6, "f16": 3e-6, "bf16": 8e-3, "int8": 1e-3}
 
 
 def bits(x: FloatArray) -> npt.NDArray[np.uint32]:

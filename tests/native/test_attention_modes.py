@@ -17,7 +17,7 @@ from twostroke.program.quant import FloatArray
 from twostroke.program.reader import Precision
 
 ISAS = _native.usable_isas()
-PRECISIONS: tuple[Precision, ...] = ("f32", "f16", "bf16")
+PRECISIONS: tuple[Precision, ...] = ("f32", "f16", "bf16", "int8")
 EVERY_ISA = pytest.mark.parametrize("isa", ISAS)
 EVERY_PRECISION = pytest.mark.parametrize("precision", PRECISIONS)
 CHUNK = 256

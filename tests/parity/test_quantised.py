@@ -41,7 +41,7 @@ FIDELITY = {Arithmetic.INT8: 0.03, Arithmetic.BF16: 0.02, Arithmetic.FP32: 0.004
 # (Q5_K) and 0.035 (Q6_K) away.
 HARD_FIDELITY = {"Q5_K": 0.04, "Q6_K": 0.045}
 # Rounding K and V to 16 bits has borders too, whatever the arithmetic.
-FLOOR: Mapping[Precision, float] = {"f32": 1e-5, "f16": 2e-4, "bf16": 1e-3}
+FLOOR: Mapping[Precision, float] = {"f32": 1e-5, "f16": 2e-4, "bf16": 1e-3, "int8": 4e-3}
 Doubles = npt.NDArray[np.floating[Any]]
 
 
@@ -103,6 +103,7 @@ SEQUENCES: list[tuple[str, str, Precision]] = [
     *(("gemma3", name, "f32") for name in TYPE_IDS),
     *(("llama", name, "f16") for name in ("F16", "Q4_1", "Q6_K")),
     *(("gemma3", name, "bf16") for name in ("F32", "Q4_0", "Q4_K")),
+    *((architecture, name, "int8") for architecture in WRITERS for name in ("Q8_0", "Q4_1")),
 ]
 
 

@@ -192,7 +192,7 @@ def test_random_schedules_change_no_bit(tensor_type: str, tmp_path: Path) -> Non
     check(Lab(source, precision="bf16"), range(8))
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16"])
+@pytest.mark.parametrize("precision", ["f32", "f16", "int8"])
 def test_random_schedules_change_no_bit_in_other_kv_precisions(precision: Precision, tmp_path: Path) -> None:
     source = open_model(write_llama(tmp_path / "llama.gguf", tensor_type="Q5_0"))
     check(Lab(source, precision=precision), range(8))

@@ -9,7 +9,7 @@ from twostroke.model.families import build_program
 from twostroke.model.source import ModelSource
 from twostroke.program.program import BoundStep, Program
 from twostroke.program.quant import FloatArray
-from twostroke.program.reader import KVSpec
+from twostroke.program.reader import KVSpec, Precision
 from twostroke.program.reference import ReferenceReader
 
 BLOCK_SIZE = 16
@@ -18,7 +18,7 @@ BLOCK_SIZE = 16
 def make_reader(
     source: ModelSource,
     *,
-    precision: Literal["f32", "f16", "bf16"] = "f32",
+    precision: Precision = "f32",
     num_blocks: int = 8,
     activations: Literal["f32", "a8"] = "f32",
 ) -> tuple[Program, ReferenceReader]:

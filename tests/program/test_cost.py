@@ -67,11 +67,11 @@ def test_a_step_without_logits_does_not_read_the_head() -> None:
     assert with_head.weight_bytes - without.weight_bytes == 4 * (HEAD_MACS + 32)  # head and output norm
 
 
-@pytest.mark.parametrize(("precision", "element_bytes"), [("f32", 4), ("f16", 2), ("bf16", 2)])
-def test_kv_bytes_are_those_stored(precision: str, element_bytes: int) -> None:
+@pytest.mark.parametrize(("precision", "element_bytes"), [("f32", 4), ("f16", 2), ("bf16", 2), ("int8", 1.5)])
+def test_kv_bytes_are_those_stored(precision: str, element_bytes: float) -> None:
     program = build_program(make_source())
     cost = step_cost(program, [Row(9, 3)], kv_precision=precision)
-    per_position = 2 * 2 * 2 * 8 * element_bytes  # layers x (K, V) x kv heads x head_dim
+    per_position = 2 * 2 * 2 * 8 * element_bytes  # layers x (K, V) x kv heads x head_dim; int8: 8 and a scale
     assert cost.kv_bytes == 12 * per_position
     assert cost.kv_written_bytes == 3 * per_position
 
@@ -91,7 +91,7 @@ def test_bytes_follow_the_stored_type_and_flops_its_arithmetic() -> None:
     assert cost.flops_by_unit[Arithmetic.BF16] == attention.total_flops
 
 
-@pytest.mark.parametrize(("precision", "unit"), [("f32", "fp32"), ("f16", "fp32"), ("bf16", "bf16")])
+@pytest.mark.parametrize(("precision", "unit"), [("f32", "fp32"), ("f16", "fp32"), ("bf16", "bf16"), ("int8", "int8")])
 def test_attention_runs_in_the_arithmetic_of_the_cache(precision: str, unit: str) -> None:
     cost = costs_of(build_program(make_source()), Row(5, 1), Op.ATTEND, kv_precision=precision)
     assert {name for name, flops in cost.flops_by_unit.items() if flops} == {unit}

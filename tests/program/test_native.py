@@ -18,11 +18,11 @@ from twostroke.program.reader import KVSpec, Precision
 from twostroke.program.reference import ReferenceReader
 
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma3")
-PRECISIONS: tuple[Precision, ...] = ("f32", "f16", "bf16")
+PRECISIONS: tuple[Precision, ...] = ("f32", "f16", "bf16", "int8")
 ISAS = _native.usable_isas()
 IDS = [(11 * index + 5) % 40 for index in range(60)]
 # One rounding of a stored or multiplied number that falls the other way, seen through two layers.
-TOLERANCE = {"f32": 2e-4, "f16": 5e-3, "bf16": 3e-2}
+TOLERANCE = {"f32": 2e-4, "f16": 5e-3, "bf16": 3e-2, "int8": 3e-2}
 
 
 def make_native(

@@ -11,12 +11,13 @@ from tests.program.step_builders import make_step
 from twostroke import _native
 from twostroke.errors import KernelError
 from twostroke.model.families import build_program
+from twostroke.program.kv_precision import kv_head_bytes
 from twostroke.program.native import NativeReader
 from twostroke.program.program import BoundStep, Program
 from twostroke.program.quant import FloatArray
 from twostroke.program.reader import KVSpec, Precision
 
-PRECISIONS: tuple[Precision, ...] = ("f32", "f16", "bf16")
+PRECISIONS: tuple[Precision, ...] = ("f32", "f16", "bf16", "int8")
 EVERY_PRECISION = pytest.mark.parametrize("precision", PRECISIONS)
 EVERY_ISA = pytest.mark.parametrize("isa", _native.usable_isas())
 IDS = [(7 * index + 3) % 40 for index in range(33)]
@@ -115,9 +116,8 @@ def test_a_step_needs_a_table_per_group(num_tables: int) -> None:
 @pytest.mark.parametrize("block_size", [16, 32])
 def test_bytes_of_a_block_count_the_layers_of_its_group(precision: Precision, block_size: int) -> None:
     program, reader = make_reader(precision=precision, block_size=block_size)
-    per_number = 4 if precision == "f32" else 2
     assert reader.kv_bytes_per_block == tuple(
-        2 * len(group.layers) * group.num_kv_heads * group.head_dim * block_size * per_number
+        2 * len(group.layers) * group.num_kv_heads * block_size * kv_head_bytes(precision, group.head_dim)
         for group in program.kv_groups
     )
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -25,9 +24,10 @@ from twostroke.program.op import (
 )
 from twostroke.program.program import RopeTable
 from twostroke.program.quant import FloatArray, to_bf16
-from twostroke.program.reader import KVSpec, Reader
+from twostroke.program.reader import KVSpec, Precision, Reader
 from twostroke.program.reference import (
     A8_SMALLEST,
+    BF16_ROUNDING,
     ReferenceReader,
     attend,
     glu,
@@ -41,7 +41,6 @@ from twostroke.program.reference import (
 
 IDS = [int(token_id) for token_id in np.random.default_rng(5).integers(0, VOCAB, 40)]
 FINITE = hnp.arrays(np.float32, (2, 64), elements=st.floats(-100, 100, width=32))
-Precision = Literal["f32", "f16", "bf16"]
 
 
 def random_array(*shape: int, seed: int = 0) -> FloatArray:
@@ -202,13 +201,13 @@ def test_it_implements_the_protocol() -> None:
     as_reader.close()
 
 
-@pytest.mark.parametrize(("precision", "element_bytes"), [("f32", 4), ("f16", 2), ("bf16", 2)])
-def test_block_bytes_are_those_of_the_precision(precision: Precision, element_bytes: int) -> None:
+@pytest.mark.parametrize(("precision", "element_bytes"), [("f32", 4), ("f16", 2), ("bf16", 2), ("int8", 1.5)])
+def test_block_bytes_are_those_of_the_precision(precision: Precision, element_bytes: float) -> None:
     _, reader = make_reader(make_source("gemma3"), precision=precision)
     assert reader.kv_bytes_per_block == (2 * 1 * BLOCK_SIZE * 2 * 8 * element_bytes,) * 2
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("precision", ["f32", "f16", "bf16", "int8"])
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_chunked_equals_whole(architecture: str, precision: Precision) -> None:
     program, reader = make_reader(make_source(architecture), precision=precision)
@@ -302,7 +301,7 @@ def test_bf16_rounding_of_attention_is_seen_only_by_a8_over_a_bf16_cache() -> No
     q, k, v = random_array(1, 8), random_array(6, 1, 8, seed=1), random_array(6, 1, 8, seed=2)
     visible = np.ones((1, 6), bool)
     plain = attend(q, k, v, visible=visible, attrs=attrs)
-    rounded = attend(q, k, v, visible=visible, attrs=attrs, rounds_to_bf16=True)
+    rounded = attend(q, k, v, visible=visible, attrs=attrs, rounding=BF16_ROUNDING)
     assert 0 < np.abs(plain - rounded).max() < 0.02
     np.testing.assert_allclose(attend(to_bf16(q), k, v, visible=visible, attrs=attrs), rounded, atol=0.01)
 

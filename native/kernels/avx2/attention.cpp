@@ -4,6 +4,7 @@
 
 #include <cfloat>
 
+#include "kernels/avx2/attention_int8.h"
 #include "kernels/avx2/lanes.h"
 
 namespace twostroke::avx2 {
@@ -307,12 +308,6 @@ class ChunkAttention {
         partial_.sum[row] = sum_lanes(sums[0], sums[1]);
     }
 
-    static __m256 spread_maximum(__m256 v) {
-        v = _mm256_max_ps(v, _mm256_permute2f128_ps(v, v, 1));
-        v = _mm256_max_ps(v, _mm256_permute_ps(v, 0x4E));
-        return _mm256_max_ps(v, _mm256_permute_ps(v, 0xB1));
-    }
-
     void cap_scores(float* scores, int32_t begin, int32_t end) const {
         const __m256 cap = _mm256_set1_ps(tile_.softcap);
         for (int32_t i = begin; i < end; i += 8)
@@ -354,6 +349,7 @@ void attend_chunk(KVPrecision precision, const QueryTile& tile, int32_t chunk_po
     if (precision == KVPrecision::f32) ChunkAttention<F32>(tile, chunk_pos, units, scratch, partial).run();
     if (precision == KVPrecision::f16) ChunkAttention<F16>(tile, chunk_pos, units, scratch, partial).run();
     if (precision == KVPrecision::bf16) ChunkAttention<BF16>(tile, chunk_pos, units, scratch, partial).run();
+    if (precision == KVPrecision::int8) attend_int8(tile, chunk_pos, units, scratch, partial);
 }
 
 // Up to 8 elements in 16 bits each.
@@ -393,12 +389,17 @@ void write_kv(KVPrecision precision, const float* k, const float* v, int32_t hea
               uint8_t* unit) {
     if (precision == KVPrecision::f32)
         write_floats(k, v, head_dim, slot, unit);
+    else if (precision == KVPrecision::int8)
+        write_int8(k, v, head_dim, slot, unit);
     else
         write_halves(precision, k, v, head_dim, slot, unit);
 }
 
-void pack_query(KVPrecision precision, const float* q, int32_t n, void* out) {
-    auto* packed = static_cast<float*>(out);
+void pack_queries(KVPrecision precision, const float* q, int32_t num_rows, int32_t head_dim,
+                  const PackedQueries& out) {
+    if (precision == KVPrecision::int8) return pack_int8(q, num_rows, head_dim, out);
+    auto* packed = static_cast<float*>(out.q);
+    const int32_t n = num_rows * head_dim;
     for (int32_t i = 0; i < n; i += 8) {
         const __m256 v = load_first(q + i, n - i);
         store_first(packed + i, precision == KVPrecision::bf16 ? round_to_bf16(v) : v, n - i);
@@ -441,7 +442,7 @@ void finish(const Partial& total, int32_t row, int32_t head_dim, float* out) {
         store_first(out + d, _mm256_div_ps(_mm256_loadu_ps(sums + d), sum), head_dim - d);
 }
 
-constexpr AttentionKernels kAttention = {write_kv, pack_query, attend_chunk, fold, finish};
+constexpr AttentionKernels kAttention = {write_kv, pack_queries, attend_chunk, fold, finish};
 
 }  // namespace
 

@@ -57,6 +57,13 @@ ALWAYS_INLINE float sum_lanes(__m256 low, __m256 high) {
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+// The largest lane, in every lane.
+ALWAYS_INLINE __m256 spread_maximum(__m256 v) {
+    v = _mm256_max_ps(v, _mm256_permute2f128_ps(v, v, 1));
+    v = _mm256_max_ps(v, _mm256_permute_ps(v, 0x4E));
+    return _mm256_max_ps(v, _mm256_permute_ps(v, 0xB1));
+}
+
 // Below -87.3 zero, above 88.3 infinite; NaN stays: its bits survive, as its exponent converts to 1 << 31.
 inline __m256 exp_of(__m256 x) {
     const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(kLog2E)),

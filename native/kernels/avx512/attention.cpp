@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "exp.h"
+#include "kernels/avx512/attention_int8.h"
 
 namespace twostroke::avx512 {
 namespace {
@@ -344,6 +345,7 @@ void attend_chunk(KVPrecision precision, const QueryTile& tile, int32_t chunk_po
     if (precision == KVPrecision::f32) ChunkAttention<F32>(tile, chunk_pos, units, scratch, partial).run();
     if (precision == KVPrecision::f16) ChunkAttention<F16>(tile, chunk_pos, units, scratch, partial).run();
     if (precision == KVPrecision::bf16) ChunkAttention<BF16>(tile, chunk_pos, units, scratch, partial).run();
+    if (precision == KVPrecision::int8) attend_int8(tile, chunk_pos, units, scratch, partial);
 }
 
 void write_bf16(const float* k, const float* v, int32_t head_dim, int32_t slot, uint8_t* unit) {
@@ -392,14 +394,18 @@ void write_kv(KVPrecision precision, const float* k, const float* v, int32_t hea
     if (precision == KVPrecision::f32) write_f32(k, v, head_dim, slot, unit);
     if (precision == KVPrecision::f16) write_f16(k, v, head_dim, slot, unit);
     if (precision == KVPrecision::bf16) write_bf16(k, v, head_dim, slot, unit);
+    if (precision == KVPrecision::int8) write_kv_int8(k, v, head_dim, slot, unit);
 }
 
-void pack_query(KVPrecision precision, const float* q, int32_t n, void* out) {
+void pack_queries(KVPrecision precision, const float* q, int32_t num_rows, int32_t head_dim,
+                  const PackedQueries& out) {
+    if (precision == KVPrecision::int8) return pack_queries_int8(q, num_rows, head_dim, out);
+    const int32_t n = num_rows * head_dim;
     if (precision != KVPrecision::bf16) {
-        std::memcpy(out, q, sizeof(float) * n);
+        std::memcpy(out.q, q, sizeof(float) * n);
         return;
     }
-    auto* packed = static_cast<uint16_t*>(out);
+    auto* packed = static_cast<uint16_t*>(out.q);
     for (int32_t i = 0; i < n; i += 16) {
         const __mmask16 lanes = first_lanes(n - i);
         _mm256_mask_storeu_epi16(packed + i, lanes,
@@ -452,7 +458,7 @@ void finish(const Partial& total, int32_t row, int32_t head_dim, float* out) {
                               _mm512_div_ps(_mm512_loadu_ps(sums + d), sum));
 }
 
-constexpr AttentionKernels kAttention = {write_kv, pack_query, attend_chunk, fold, finish};
+constexpr AttentionKernels kAttention = {write_kv, pack_queries, attend_chunk, fold, finish};
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "activations.h"
 #include "exp.h"
+#include "kernels/int8_heads.h"
 #include "unpack.h"
 
 namespace twostroke {
@@ -120,17 +121,71 @@ void attend_row(const QueryTile& tile, const float* q, Visible keys, const uint8
         add_value<P>(scores[key], units[key / kUnitTokens], key % kUnitTokens, tile.head_dim, out);
 }
 
+Visible visible(const QueryTile& tile, int32_t row, int32_t chunk_pos) {
+    const int64_t pos = tile.first_pos + row / tile.heads;
+    const int64_t begin = std::max<int64_t>(pos - tile.window + 1 - chunk_pos, 0);
+    const int64_t end = std::min<int64_t>(pos + 1 - chunk_pos, kChunk);
+    return {static_cast<int32_t>(std::min<int64_t>(begin, kChunk)), static_cast<int32_t>(end)};
+}
+
 template <class P>
 void attend(const QueryTile& tile, int32_t chunk_pos, const uint8_t* const* units, float* scores,
             const Partial& partial) {
     for (int32_t row = 0; row < tile.num_rows(); ++row) {
-        const int64_t pos = tile.first_pos + row / tile.heads;
-        const int64_t begin = std::max<int64_t>(pos - tile.window + 1 - chunk_pos, 0);
-        const int64_t end = std::min<int64_t>(pos + 1 - chunk_pos, kChunk);
         attend_row<P>(tile, static_cast<const float*>(tile.q) + row * tile.head_dim,
-                      {static_cast<int32_t>(std::min<int64_t>(begin, kChunk)), static_cast<int32_t>(end)},
-                      units, scores, partial.max + row, partial.sum + row,
+                      visible(tile, row, chunk_pos), units, scores, partial.max + row, partial.sum + row,
                       partial.out + row * partial_stride(tile.head_dim));
+    }
+}
+
+// Whole numbers q * k of one key.
+int32_t dot_key(const int8_t* q, const uint8_t* keys, int32_t slot, int32_t head_dim) {
+    int32_t sum = 0;
+    for (int32_t d = 0; d < head_dim; ++d)
+        sum += q[d] * (keys[(d / 4 * kUnitTokens + slot) * 4 + d % 4] - 128);
+    return sum;
+}
+
+// exponentials -> whole steps of the chunk's largest exponential * scale of V; returns the step, which a NaN
+// spoils.
+float round_probabilities(Visible keys, const uint8_t* const* units, int32_t head_dim, float* p) {
+    uint32_t largest = 0;
+    for (int32_t key = keys.begin; key < keys.end; ++key) {
+        p[key] *= Int8Unit(units[key / kUnitTokens], head_dim).value_scales[key % kUnitTokens];
+        largest = std::max(largest, std::bit_cast<uint32_t>(p[key]));  // a NaN is the largest, and stays
+    }
+    const ProbabilityStep rounding = probability_step(largest);
+    for (int32_t key = keys.begin; key < keys.end; ++key)
+        p[key] = rounding.step == rounding.step ? std::nearbyint(p[key] * rounding.inverse) : 0.0f;
+    return rounding.step;
+}
+
+void attend_int8_row(const QueryTile& tile, int32_t row, Visible keys, const uint8_t* const* units,
+                     float* scores, const Partial& partial) {
+    const int32_t head_dim = tile.head_dim;
+    float* out = partial.out + row * partial_stride(head_dim);
+    std::fill_n(out, partial_stride(head_dim), 0.0f);
+    partial.max[row] = -HUGE_VALF;
+    partial.sum[row] = 0.0f;
+    if (keys.begin >= keys.end) return;
+    const int8_t* q = static_cast<const int8_t*>(tile.q) + static_cast<size_t>(row) * int8_stride(head_dim);
+    for (int32_t key = keys.begin; key < keys.end; ++key) {
+        const Int8Unit unit(units[key / kUnitTokens], head_dim);
+        const int32_t slot = key % kUnitTokens;
+        const auto dot = static_cast<float>(dot_key(q, unit.keys, slot, head_dim));
+        scores[key] = dot * unit.key_scales[slot] * score_factor(tile, row);
+        if (tile.softcap > 0) scores[key] = tile.softcap * tanh_of(scores[key] / tile.softcap);
+    }
+    softmax<F32>(keys, scores, partial.max + row, partial.sum + row);
+    const float step = round_probabilities(keys, units, head_dim, scores);
+    for (int32_t d = 0; d < head_dim; ++d) {
+        int32_t sum = 0;
+        for (int32_t key = keys.begin; key < keys.end; ++key) {
+            const Int8Unit unit(units[key / kUnitTokens], head_dim);
+            const int32_t slot = key % kUnitTokens;
+            sum += static_cast<int32_t>(scores[key]) * unit.values[(slot / 4 * head_dim + d) * 4 + slot % 4];
+        }
+        out[d] = static_cast<float>(sum) * step;
     }
 }
 
@@ -139,12 +194,15 @@ void write_kv(KVPrecision precision, const float* k, const float* v, int32_t hea
     if (precision == KVPrecision::f32) write_unit<F32>(k, v, head_dim, slot, unit);
     if (precision == KVPrecision::f16) write_unit<F16>(k, v, head_dim, slot, unit);
     if (precision == KVPrecision::bf16) write_unit<BF16>(k, v, head_dim, slot, unit);
+    if (precision == KVPrecision::int8) write_int8(k, v, head_dim, slot, unit);
 }
 
-// Queries stay float; for bf16 they are rounded.
-void pack_query(KVPrecision precision, const float* q, int32_t n, void* out) {
-    auto* packed = static_cast<float*>(out);
-    for (int32_t i = 0; i < n; ++i)
+// Queries stay float unless keys are int8; for bf16 they are rounded.
+void pack_queries(KVPrecision precision, const float* q, int32_t num_rows, int32_t head_dim,
+                  const PackedQueries& out) {
+    if (precision == KVPrecision::int8) return pack_int8(q, num_rows, head_dim, out);
+    auto* packed = static_cast<float*>(out.q);
+    for (int32_t i = 0; i < num_rows * head_dim; ++i)
         packed[i] = precision == KVPrecision::bf16 ? BF16::load(BF16::store(q[i])) : q[i];
 }
 
@@ -154,6 +212,9 @@ void attend_chunk(KVPrecision precision, const QueryTile& tile, int32_t chunk_po
     if (precision == KVPrecision::f32) attend<F32>(tile, chunk_pos, units, scores, partial);
     if (precision == KVPrecision::f16) attend<F16>(tile, chunk_pos, units, scores, partial);
     if (precision == KVPrecision::bf16) attend<BF16>(tile, chunk_pos, units, scores, partial);
+    if (precision == KVPrecision::int8)
+        for (int32_t row = 0; row < tile.num_rows(); ++row)
+            attend_int8_row(tile, row, visible(tile, row, chunk_pos), units, scores, partial);
 }
 
 void fold(const Partial& total, const Partial& chunk, int32_t num_rows, int32_t head_dim) {
@@ -182,7 +243,7 @@ void finish(const Partial& total, int32_t row, int32_t head_dim, float* out) {
     for (int32_t d = 0; d < head_dim; ++d) out[d] = sums[d] / total.sum[row];
 }
 
-constexpr AttentionKernels kAttention = {write_kv, pack_query, attend_chunk, fold, finish};
+constexpr AttentionKernels kAttention = {write_kv, pack_queries, attend_chunk, fold, finish};
 
 }  // namespace
 

@@ -20,7 +20,7 @@ ModelOption = Annotated[
     str, typer.Option("--model", "-m", help="A name (twostroke models lists them), a file or a folder.")
 ]
 ContextOption = Annotated[int | None, typer.Option(help="Most tokens of prompt and answer together.")]
-KVOption = Annotated[str | None, typer.Option(help="Precision of the KV cache: bf16 (default), f16, f32.")]
+KVOption = Annotated[str | None, typer.Option(help="Precision of the KV cache: bf16 (default), f16, f32, int8.")]
 ThreadsOption = Annotated[int | None, typer.Option(help="One per usable core by default.")]
 
 

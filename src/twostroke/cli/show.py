@@ -21,7 +21,7 @@ def show(
         int | None, typer.Option("--prompt", "-p", min=1, help=f"Tokens of the prefill (default {PREFILL_TOKENS}).")
     ] = None,
     depth: Annotated[int, typer.Option("--depth", "-d", min=0, help="Tokens in the cache before the decode.")] = 0,
-    kv: Annotated[str, typer.Option(help="Precision of the KV cache: f32, f16, bf16.")] = "bf16",
+    kv: Annotated[str, typer.Option(help="Precision of the KV cache: f32, f16, bf16, int8.")] = "bf16",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Read every weight; NaN or infinity is an error.")] = False,
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from twostroke.core.event import KVUsage
 from twostroke.errors import CapacityError, ConfigError
-from twostroke.program.cost import KV_ELEMENT_BYTES
+from twostroke.program.kv_precision import kv_head_bytes
 from twostroke.program.program import KVGroup, Program
 from twostroke.program.reader import KVSpec, Precision
 
@@ -28,7 +28,7 @@ class KVSize:
 
 def block_bytes(group: KVGroup, *, precision: Precision, block_size: int) -> int:
     """Bytes of one block: K and V of every layer and head of the group."""
-    return 2 * len(group.layers) * group.num_kv_heads * group.head_dim * block_size * KV_ELEMENT_BYTES[precision]
+    return 2 * len(group.layers) * group.num_kv_heads * block_size * kv_head_bytes(precision, group.head_dim)
 
 
 def plan_kv(
@@ -50,6 +50,7 @@ def plan_kv(
     wanted = context or program.context_length
     sizes = tuple(block_bytes(group, precision=precision, block_size=block_size) for group in program.kv_groups)
     budget = int(available_bytes * MEMORY_SHARE)
+    smaller = "" if precision == "int8" else ", or use int8 KV"
 
     def blocks_for(tokens_each: int, sequences: int) -> tuple[int, ...]:
         return tuple(
@@ -65,11 +66,12 @@ def plan_kv(
         raise CapacityError(
             f"a context of {wanted} tokens needs {_gb(bytes_for(wanted, 1))} of {precision} KV, "
             f"{_gb(budget)} is allowed ({MEMORY_SHARE:.0%} of {_gb(available_bytes)} available): {fits} tokens fit"
+            + smaller
         )
     if fits < min(wanted, block_size):
         raise CapacityError(
             f"one block of {block_size} tokens needs {sum(sizes)} bytes of {precision} KV, {budget} bytes are allowed "
-            f"({MEMORY_SHARE:.0%} of {available_bytes} available)"
+            f"({MEMORY_SHARE:.0%} of {available_bytes} available){smaller}"
         )
     sequences = _largest(lambda n: bytes_for(fits, n) <= budget, max_sequences)
     spec = KVSpec(precision=precision, block_size=block_size, num_blocks=blocks_for(fits, max(1, sequences)))

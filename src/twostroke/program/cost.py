@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twostroke.causal import visible_pairs
-from twostroke.program.op import OP_TABLE, AttendAttrs, LinearAttrs, Op, Operands
+from twostroke.program.kv_precision import KV_ARITHMETIC, kv_head_bytes
+from twostroke.program.op import OP_TABLE, AttendAttrs, KVWriteAttrs, LinearAttrs, Op, Operands
 from twostroke.program.program import Axis, Instr, Program
 from twostroke.program.quant import TENSOR_TYPES, Arithmetic
-
-KV_ELEMENT_BYTES: Mapping[str, int] = {"f32": 4, "f16": 2, "bf16": 2}
-KV_ARITHMETIC: Mapping[str, Arithmetic] = {"f32": Arithmetic.FP32, "f16": Arithmetic.FP32, "bf16": Arithmetic.BF16}
 
 
 class CostRow(Protocol):
@@ -159,7 +157,8 @@ def _fold_instr(program: Program, instr: Instr, kv_precision: str) -> InstrCost:
         token_flops[unit] = token_flops.get(unit, 0) + flops.per_token
         pair_flops[unit] = pair_flops.get(unit, 0) + flops.per_pair
     traffic = row.traffic(_operands(program, instr, instr.weights))
-    element_bytes = KV_ELEMENT_BYTES[kv_precision]
+    head_dim = instr.attrs.head_dim if isinstance(instr.attrs, AttendAttrs | KVWriteAttrs) else 1
+    head_bytes = kv_head_bytes(kv_precision, head_dim)
     return InstrCost(
         axis=axis,
         window=instr.attrs.window if isinstance(instr.attrs, AttendAttrs) else None,
@@ -167,8 +166,8 @@ def _fold_instr(program: Program, instr: Instr, kv_precision: str) -> InstrCost:
         pair_flops=pair_flops,
         step_weight_bytes=_weight_bytes(program, instr) if traffic.whole_weights else 0,
         token_weight_bytes=_row_bytes(program, instr) if traffic.weight_row else 0,
-        position_kv_bytes=traffic.kv_read * element_bytes,
-        token_kv_bytes=traffic.kv_written * element_bytes,
+        position_kv_bytes=traffic.kv_read // head_dim * head_bytes,
+        token_kv_bytes=traffic.kv_written // head_dim * head_bytes,
     )
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from twostroke.program.cost import KV_ELEMENT_BYTES, Cost, Row, fold_costs
+from twostroke.program.cost import Cost, Row, fold_costs
+from twostroke.program.kv_precision import kv_head_bytes
 from twostroke.program.op import AttendAttrs, LinearAttrs, Op, RmsNormAttrs, RopeAttrs
 from twostroke.program.program import Axis, Instr, Program
 from twostroke.program.quant import TENSOR_TYPES
@@ -219,7 +220,7 @@ def _total_text(phase: str, cost: Cost) -> str:
 def _kv_text(listing: Listing) -> list[str]:
     lines = []
     for group in listing.program.kv_groups:
-        per_token = 2 * len(group.layers) * group.num_kv_heads * group.head_dim * KV_ELEMENT_BYTES[listing.kv_precision]
+        per_token = 2 * len(group.layers) * group.num_kv_heads * kv_head_bytes(listing.kv_precision, group.head_dim)
         sees = "all positions" if group.window is None else f"a window of {group.window}"
         lines.append(
             f"KV group {group.id}: {_counted(len(group.layers), 'layer')}, "

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from twostroke.program.program import BoundStep
 
-Precision = Literal["f32", "f16", "bf16"]
+Precision = Literal["f32", "f16", "bf16", "int8"]
 
 
 @dataclass(frozen=True, slots=True)

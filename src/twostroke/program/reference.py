@@ -6,13 +6,21 @@ One function per op, spelled like it. `activations="f32"` computes with the stor
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from twostroke.errors import KernelError
-from twostroke.program.cost import KV_ELEMENT_BYTES
+from twostroke.program.kv_precision import (
+    kv_head_bytes,
+    quantise_heads,
+    rotate,
+    rotation_size,
+    round_probabilities,
+    round_queries,
+)
 from twostroke.program.op import (
     Activation,
     AttendAttrs,
@@ -77,6 +85,27 @@ def rope(x: FloatArray, positions: npt.NDArray[np.int64], table: RopeTable, attr
     return turned.reshape(x.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """What kernels round of an attend: query heads [tokens, heads, head_dim]; softmax weights of a kv head."""
+
+    queries: Callable[[FloatArray], FloatArray]
+    weights: Callable[[FloatArray, int], FloatArray]
+    sums_rounded_weights: bool
+
+
+BF16_ROUNDING = Rounding(to_bf16, lambda weights, kv_head: to_bf16(weights), sums_rounded_weights=True)
+
+
+def int8_rounding(value_scales: FloatArray, first_key: int) -> Rounding:
+    """Over an int8 cache; value_scales [keys, kv heads] of the keys from `first_key` on."""
+
+    def weights(weights: FloatArray, kv_head: int) -> FloatArray:
+        return round_probabilities(weights, value_scales[:, kv_head], first_key)
+
+    return Rounding(round_queries, weights, sums_rounded_weights=False)
+
+
 def attend(
     q: FloatArray,
     k: FloatArray,
@@ -84,15 +113,12 @@ def attend(
     *,
     visible: npt.NDArray[np.bool_],
     attrs: AttendAttrs,
-    rounds_to_bf16: bool = False,
+    rounding: Rounding | None = None,
 ) -> FloatArray:
-    """One row: q [tokens, width], k and v [keys, kv heads, head_dim] as stored, visible [tokens, keys].
-
-    `rounds_to_bf16`: q and the exponentials are rounded, as kernels do over a bf16 cache.
-    """
-    if rounds_to_bf16:
-        q = to_bf16(q)
+    """One row: q [tokens, width], k and v [keys, kv heads, head_dim] as stored, visible [tokens, keys]."""
     heads = q.reshape(len(q), attrs.num_heads, attrs.head_dim)
+    if rounding is not None:
+        heads = rounding.queries(heads)
     out = np.empty_like(heads)
     queries_per_kv_head = attrs.num_heads // attrs.num_kv_heads
     for head in range(attrs.num_heads):
@@ -102,9 +128,9 @@ def attend(
             scores = softcap(scores, SoftcapAttrs(attrs.softcap))
         scores = np.where(visible, scores, np.float32(-np.inf))
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        if rounds_to_bf16:
-            weights = to_bf16(weights)
-        out[:, head] = weights @ v[:, kv_head] / weights.sum(axis=1, keepdims=True)
+        factors = weights if rounding is None else rounding.weights(weights, kv_head)
+        summed = factors if rounding is not None and rounding.sums_rounded_weights else weights
+        out[:, head] = factors @ v[:, kv_head] / summed.sum(axis=1, keepdims=True)
     return out.reshape(q.shape)
 
 
@@ -134,20 +160,47 @@ class KVArrays:
         self.block_size = kv.block_size
         self.precision = kv.precision
         num_blocks = kv.num_blocks[group.id]
-        dtype = np.float16 if kv.precision == "f16" else np.float32  # bf16 is held as rounded float32
+        # bf16 is held as rounded float32, int8 as whole numbers beside their scales
+        dtype = np.float16 if kv.precision == "f16" else np.float32
         shape = (2, len(group.layers), num_blocks, kv.block_size, group.num_kv_heads, group.head_dim)
         self.arrays = np.full(shape, np.nan, dtype)
-        self.bytes_per_block = self.arrays[:, :, :1].size * KV_ELEMENT_BYTES[kv.precision]
+        self.scales = np.full(shape[:-1], np.nan, np.float32)
+        heads = 2 * len(group.layers) * kv.block_size * group.num_kv_heads
+        self.bytes_per_block = heads * kv_head_bytes(kv.precision, group.head_dim)
 
     def write(self, layer: int, slots: npt.NDArray[np.int64], k: FloatArray, v: FloatArray) -> None:
-        for index, rows in enumerate((to_bf16(k), to_bf16(v)) if self.precision == "bf16" else (k, v)):
-            stored = self.arrays[index, layer].reshape(-1, *self.arrays.shape[4:])
+        for index, rows in enumerate((k, v)):
+            heads = rows.reshape(-1, *self.arrays.shape[4:])
+            if self.precision == "int8":
+                integers, scales = quantise_heads(heads if index else rotate(heads))
+                heads = integers.astype(np.float32)
+                self._flat(self.scales, index, layer)[slots] = scales
+            elif self.precision == "bf16":
+                heads = to_bf16(heads)
             with np.errstate(over="ignore"):  # beyond f16's range is infinity, as on every ISA
-                stored[slots] = rows.reshape(-1, *stored.shape[1:]).astype(stored.dtype)
+                self._flat(self.arrays, index, layer)[slots] = heads.astype(self.arrays.dtype)
 
     def read(self, layer: int, slots: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-        k, v = (self.arrays[index, layer].reshape(-1, *self.arrays.shape[4:])[slots] for index in (0, 1))
-        return k.astype(np.float32), v.astype(np.float32)
+        """Keys and values [slots, kv heads, head_dim] as float32."""
+        k, v = (self._flat(self.arrays, index, layer)[slots].astype(np.float32) for index in (0, 1))
+        if self.precision != "int8":
+            return k, v
+        k_scales, v_scales = (self._flat(self.scales, index, layer)[slots][..., None] for index in (0, 1))
+        return rotate(k * k_scales) / np.float32(rotation_size(k.shape[-1])), v * v_scales
+
+    def value_scales(self, layer: int, slots: npt.NDArray[np.int64]) -> FloatArray:
+        """[slots, kv heads]."""
+        return self._flat(self.scales, 1, layer)[slots]
+
+    def copy_block(self, source: int, target: int) -> None:
+        self.arrays[:, :, target] = self.arrays[:, :, source]
+        self.scales[:, :, target] = self.scales[:, :, source]
+
+    @staticmethod
+    def _flat(arrays: npt.NDArray[Any], index: int, layer: int) -> npt.NDArray[Any]:
+        """Keys (0) or values (1) of a layer by slot."""
+        by_slot: npt.NDArray[Any] = arrays[index, layer].reshape(-1, *arrays.shape[4:])
+        return by_slot
 
 
 class ReferenceReader:
@@ -182,8 +235,7 @@ class ReferenceReader:
         return logits
 
     def copy_block(self, group: int, source: int, target: int) -> None:
-        arrays = self._kv[group].arrays
-        arrays[:, :, target] = arrays[:, :, source]
+        self._kv[group].copy_block(source, target)
 
     @property
     def kv_bytes_per_block(self) -> tuple[int, ...]:
@@ -245,7 +297,6 @@ class ReferenceReader:
         attrs = instr.attrs
         assert isinstance(attrs, AttendAttrs)
         store = self._kv[attrs.group]
-        rounds_to_bf16 = self._activations == "a8" and store.precision == "bf16"
         out = np.empty_like(inputs[0])
         for row, tokens, positions in _rows(step):
             first = 0 if attrs.window is None else max(0, int(positions[0]) - attrs.window + 1)
@@ -253,9 +304,14 @@ class ReferenceReader:
             visible = keys <= positions[:, None]
             if attrs.window is not None:
                 visible &= keys > positions[:, None] - attrs.window
-            k, v = store.read(attrs.layer, _slots(step.block_tables[attrs.group][row], keys, store))
-            q = inputs[0][tokens]
-            out[tokens] = attend(q, k, v, visible=visible, attrs=attrs, rounds_to_bf16=rounds_to_bf16)
+            slots = _slots(step.block_tables[attrs.group][row], keys, store)
+            k, v = store.read(attrs.layer, slots)
+            rounding = None
+            if self._activations == "a8" and store.precision == "bf16":
+                rounding = BF16_ROUNDING
+            elif self._activations == "a8" and store.precision == "int8":
+                rounding = int8_rounding(store.value_scales(attrs.layer, slots), first)
+            out[tokens] = attend(inputs[0][tokens], k, v, visible=visible, attrs=attrs, rounding=rounding)
         return [out]
 
     def _glu(self, instr: Instr, inputs: list[FloatArray], step: BoundStep) -> list[FloatArray]:

@@ -216,7 +216,7 @@ def test_chunked_equals_whole(architecture: str, precision: Precision) -> None:
     parts = []
     for start, end in ((0, 17), (17, 18), (18, 19), (19, 40)):
         parts.append(reader.run(make_step(program, [(IDS[start:end], start, [0, 1, 2])])))
-    atol = {"f32": 1e-4, "f16": 4e-3, "bf16": 4e-2}[precision]  # a last bit may tip a rounding of K or V
+    atol = {"f32": 1e-4, "f16": 4e-3, "bf16": 4e-2, "int8": 4e-2}[precision]  # a last bit may tip a rounding of K or V
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4, atol=atol)
 
 

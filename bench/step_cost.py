@@ -12,22 +12,19 @@ the system has no huge pages left for its weights, a load is a fifth slower than
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from itertools import count
 from statistics import median
 
-from twostroke import _native
 from twostroke.config import resolve
-from twostroke.core.clock import Clock, WallClock
+from twostroke.core.clock import WallClock
 from twostroke.core.event import Event, FinishEvent
 from twostroke.core.request import Request
 from twostroke.core.step_cost import StepCost
 from twostroke.load import LoadedModel, load_model
-from twostroke.measure.dyno import REFERENCE_BYTES, Dyno, phase_times, profile
-from twostroke.measure.dyno_steps import DOT_ROUNDS
-from twostroke.measure.peaks import Probe
+from twostroke.measure.dyno import Dyno, phase_times, profile
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
 from twostroke.params import SamplingParams
 from twostroke.program.cost import Row
@@ -41,7 +38,6 @@ LOADS = (
     (((1700, 25), (60, 40), (60, 40)), 12),
 )
 REPEATS = 5
-REFERENCES = 7
 DEPTH_STEP = 32  # steps of like rows that far apart count as repeats of each other
 SHAPES = {  # what two dynos must agree on
     "decode at 128": (Row(128, 1),),
@@ -78,18 +74,6 @@ def live_through(
     return finished
 
 
-def rates_now(probe: Probe, clock: Clock) -> tuple[float, float]:
-    """Bytes read and operations done per second, as the dyno times its reference loops."""
-
-    def rate(work: Callable[[], int]) -> float:
-        start_s = clock.now()
-        amount = work()
-        return amount / (clock.now() - start_s)
-
-    reads = [rate(probe.read) for _ in range(REFERENCES)]
-    return median(reads), median(rate(lambda: probe.compute("int8", DOT_ROUNDS)) for _ in range(REFERENCES))
-
-
 def moved(cost: StepCost, dyno: Dyno, *, read_bytes_per_s: float, dot_ops_per_s: float) -> StepCost:
     """The cost as it were at a time when the reference loops ran at these rates."""
     return cost.scaled(
@@ -98,33 +82,23 @@ def moved(cost: StepCost, dyno: Dyno, *, read_bytes_per_s: float, dot_ops_per_s:
     )
 
 
-def held_out_errors(model: LoadedModel, dyno: Dyno, clock: Clock) -> dict[str, list[float]]:
+def held_out_errors(model: LoadedModel, dyno: Dyno) -> list[float]:
     """predicted / measured - 1, plan to chosen tokens, of each kind of step in the loads."""
-    probe = _native.Probe(model.reader.isa, model.threads, REFERENCE_BYTES)
     measured: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    predicted: dict[str, dict[tuple[object, ...], list[float]]] = {"as measured": {}, "drift divided out": {}}
+    predicted: dict[tuple[object, ...], list[float]] = defaultdict(list)
     rng = random.Random(7)
     for repeat in range(REPEATS + 1):
         for number, (load, apart) in enumerate(LOADS):
-            before = rates_now(probe, clock)
             finished = live_through(model, load, apart=apart, rng=rng)
-            after = rates_now(probe, clock)
             if repeat == 0:
                 continue  # warms up
-            read, dot = ((b + a) / 2 for b, a in zip(before, after, strict=True))
-            costs = (dyno.cost, moved(dyno.cost, dyno, read_bytes_per_s=read, dot_ops_per_s=dot))
             steps = {record.start_s: record for event in finished for record, _ in event.account.steps}
             for record in steps.values():
                 kinds = sorted((row.num_tokens, row.start_pos // DEPTH_STEP, row.needs_logits) for row in record.rows)
                 kind = (number, *kinds)
                 measured[kind].append(record.sampled_s - record.start_s)
-                for by_kind, cost in zip(predicted.values(), costs, strict=True):
-                    seconds = cost.seconds(record.rows) + cost.sampling_seconds(record.rows)
-                    by_kind.setdefault(kind, []).append(seconds)
-    return {
-        name: sorted(median(by_kind[kind]) / median(measured[kind]) - 1 for kind in measured)
-        for name, by_kind in predicted.items()
-    }
+                predicted[kind].append(dyno.cost.seconds(record.rows) + dyno.cost.sampling_seconds(record.rows))
+    return sorted(median(predicted[kind]) / median(measured[kind]) - 1 for kind in measured)
 
 
 def main() -> None:
@@ -142,7 +116,7 @@ def main() -> None:
             fitted = f"fitted steps off by {median(sizes):.1%} in the median, {sizes[-1]:.1%} at most"
             print(f"dyno {number}: {dyno.took_s:.1f} s, {dyno.num_rounds} rounds, {form}, {fitted}")
             dynos.append(dyno)
-        errors = held_out_errors(model, dynos[1], clock)
+        errors = held_out_errors(model, dynos[1])
     first, second = dynos
     then = moved(
         first.cost,
@@ -153,12 +127,11 @@ def main() -> None:
     for name, shape in SHAPES.items():
         raw, rest = (cost.seconds(shape) / second.cost.seconds(shape) - 1 for cost in (first.cost, then))
         print(f"  {name:20} disagree by {raw:+.1%}, drift divided out {rest:+.1%}")
-    for name, of_kinds in errors.items():
-        sizes = sorted(map(abs, of_kinds))
-        print(
-            f"held-out engine steps, {name}: {len(sizes)} kinds, off by {median(sizes):.1%} in the median, "
-            f"{sizes[int(0.95 * len(sizes))]:.1%} at the 95th percentile ({of_kinds[0]:+.1%} to {of_kinds[-1]:+.1%})"
-        )
+    sizes = sorted(map(abs, errors))
+    print(
+        f"held-out engine steps: {len(sizes)} kinds, off by {median(sizes):.1%} in the median, "
+        f"{sizes[int(0.95 * len(sizes))]:.1%} at the 95th percentile ({errors[0]:+.1%} to {errors[-1]:+.1%})"
+    )
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 #include <nanobind/stl/string.h>
 
 #include <atomic>
+#include <cstring>
 #include <string>
-#include <vector>
 
 #include "bindings.h"
 #include "cpu.h"
 #include "kernels/probe.h"
+#include "pages.h"
 #include "pool.h"
 
 namespace nb = nanobind;
@@ -32,7 +33,9 @@ const ProbeKernels& probes_of(const std::string& isa) {
 class Probe {
   public:
     Probe(const std::string& isa, int num_threads, int64_t num_bytes)
-        : probes_(probes_of(isa)), pool_(num_threads), bytes_(static_cast<size_t>(num_bytes), 1) {}
+        : probes_(probes_of(isa)), pool_(num_threads), bytes_(static_cast<size_t>(num_bytes)) {
+        std::memset(bytes_.as<uint8_t>(), 1, bytes_.size());  // untouched memory is one page of zeros
+    }
 
     int64_t compute(const std::string& unit, int64_t rounds) {
         const auto kernel = unit == "int8"   ? probes_.int8
@@ -54,7 +57,7 @@ class Probe {
         nb::gil_scoped_release release;
         pool_.run([&](Worker& worker) {
             int64_t sink = 0;
-            probes_.read(bytes_.data() + share * worker.index(), share, &sink);
+            probes_.read(bytes_.as<uint8_t>() + share * worker.index(), share, &sink);
             sink_ += sink;
         });
         return share * pool_.num_threads();
@@ -63,9 +66,21 @@ class Probe {
   private:
     const ProbeKernels& probes_;
     Pool pool_;
-    std::vector<uint8_t> bytes_;
+    Pages bytes_;  // as weights lie: in huge pages where the system has them
     std::atomic<int64_t> sink_{0};
 };
+
+// A chain of dependent additions, one a cycle; the loop itself hides behind it. Its length is the number of
+// cycles.
+int64_t count_cycles(int64_t rounds) {
+    nb::gil_scoped_release release;
+    uint64_t x = 0;
+    for (int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) __asm__ volatile("" : "+r"(++x));
+    }
+    return 16 * rounds;
+}
 
 }  // namespace
 
@@ -76,6 +91,7 @@ void bind_probe(nb::module_& m) {
         .def("compute", &Probe::compute, nb::arg("unit"), nb::arg("rounds"),
              "Operations done by all threads.")
         .def("read", &Probe::read, "Bytes read by all threads: the whole buffer once.");
+    m.def("count_cycles", &count_cycles, nb::arg("rounds"), "Cycles of this thread: 16 per round.");
 }
 
 }  // namespace twostroke

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings.h"
 #include "cpu.h"
+#include "pool.h"
 #include "weight.h"
 #include "weight_arena.h"
 
@@ -158,6 +160,50 @@ nb::ndarray<nb::numpy, float> linear(const Weight& weight, Matrix x, const std::
     return array;
 }
 
+// A linear as a step runs it, over and over: input prepared once, panels shared by the threads of a pool of
+// its own; Python does the timing. The caller keeps weight and x alive.
+class LinearProbe {
+  public:
+    LinearProbe(const std::string& isa, int num_threads, const Weight& weight, Matrix x)
+        : kernels_(kernels_of(isa)),
+          weight_(weight),
+          x_(checked(std::move(x), weight)),
+          input_(kernels_, arithmetic_of(weight.type), x_),
+          out_(x_.shape(0) * weight.num_panels * kPanelRows),
+          scratch_(std::make_unique<Scratch[]>(num_threads)),
+          pool_(num_threads) {}
+
+    int64_t run() {
+        const auto tokens = static_cast<int32_t>(x_.shape(0));
+        const size_t stride = static_cast<size_t>(weight_.num_panels) * kPanelRows;
+        nb::gil_scoped_release released;
+        pool_.run([&](Worker& worker) {
+            worker.for_each(weight_.num_panels, [&](int32_t panel) {
+                kernels_.linear[static_cast<int32_t>(weight_.type)](
+                    weight_.panel(panel), weight_.cols, input_.activations, tokens,
+                    out_.data() + static_cast<size_t>(panel) * kPanelRows, stride, kPanelRows,
+                    scratch_[worker.index()].bytes);
+            });
+        });
+        return static_cast<int64_t>(weight_.rows) * weight_.cols * tokens;
+    }
+
+  private:
+    static Matrix checked(Matrix x, const Weight& weight) {
+        if (x.shape(1) != static_cast<size_t>(weight.cols))
+            throw nb::value_error("x must have one column per column of the weight");
+        return x;
+    }
+
+    const KernelTable& kernels_;
+    const Weight& weight_;
+    const Matrix x_;
+    const PreparedInput input_;
+    std::vector<float> out_;
+    const std::unique_ptr<Scratch[]> scratch_;
+    Pool pool_;
+};
+
 nb::ndarray<nb::numpy, uint8_t> packed_panel(const Weight& weight, int32_t panel) {
     if (panel < 0 || panel >= weight.num_panels) throw nb::index_error("panel is outside the weight");
     uint8_t* out;
@@ -251,6 +297,11 @@ void bind_weights(nb::module_& m) {
     m.def("linear_panel", &linear_panel, nb::arg("tensor_type"), nb::arg("panel"), nb::arg("cols"),
           nb::arg("input"), nb::arg("out"), nb::arg("num_rows"), nb::arg("isa"),
           "One panel into out; input is (f32,), (bf16,) or (a8, scale, sum, half sum)");
+    nb::class_<LinearProbe>(m, "LinearProbe")
+        .def(nb::init<const std::string&, int, const Weight&, Matrix>(), nb::arg("isa"),
+             nb::arg("num_threads"), nb::arg("weight"), nb::arg("x"), nb::keep_alive<1, 4>(),
+             nb::keep_alive<1, 5>())
+        .def("run", &LinearProbe::run, "Multiply-adds done by all threads.");
     m.def("quantise_a8", &quantise_a8, nb::arg("x"), nb::arg("isa"),
           "x [K] -> (q [K], scale [K/32], sum [K/32], half sum [K/16])");
     m.def("to_bf16", &to_bf16, nb::arg("x"), nb::arg("isa"), "float32 [n] -> the bits of bf16 [n]");

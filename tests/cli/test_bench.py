@@ -104,3 +104,21 @@ def test_llama_cpp_is_measured_in_turn(capsys: Capture, model: str) -> None:
     assert report["engines"][1]["version"].startswith("llama_cpp ")
     assert report["ratios"]["prefill"] > 0
     assert report["ratios"]["decode"] > 0
+
+
+def test_kernels_are_measured_without_a_model(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOSTROKE_ISA", "portable")
+    for name, value in (("BUDGET_S", 0.0), ("PROMPT", 2), ("PRODUCT_ROWS", 32), ("STREAM_BYTES", 1 << 16)):
+        monkeypatch.setattr(f"twostroke.measure.kernels.{name}", value)
+    assert app.main(["bench", "--kernels", "--threads", "1", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["threads"] == 1
+    assert {each["isa"] for each in report["kernels"]} == {"portable"}
+    assert len(report["kernels"]) == 11
+    assert app.main(["bench", "--kernels", "--threads", "1"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 11
+
+
+def test_kernels_refuse_threads_out_of_range(capsys: Capture) -> None:
+    assert app.main(["bench", "--kernels", "--threads", "0"]) == 2
+    assert "must be from 1 to 1024" in capsys.readouterr().err

@@ -95,10 +95,19 @@ def test_drift_is_followed_and_told_once(
     machine = MEASURED.scaled(reads=factor, arithmetic=factor)
     with caplog.at_level(logging.WARNING, logger="twostroke"):
         live(fit, machine, step, times=5 * WINDOW)
-    assert fit.cost().seconds(rows(step)) == pytest.approx(machine.seconds(rows(step)), rel=0.05)
+    assert fit.cost().seconds(rows(step)) == pytest.approx(machine.seconds(rows(step)), rel=0.1)
     (said,) = [each.getMessage() for each in caplog.records]
     assert f"steps of {phase} take {factor:.1f}" in said
     assert "twostroke dyno" in said
+
+
+def test_steps_that_both_sides_bound_alike_never_pile_one_correction_on_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start = make_cost(weights_s=0.01, token_s=0.01, sharpness=1.0)
+    fit = live(StepCostFit(start, is_measured=True), start.scaled(reads=1.3, arithmetic=1.3), DECODE, times=400)
+    assert fit.reads.now == pytest.approx(1.3)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("factor", [0.97 * DRIFT, 1.03 / DRIFT])

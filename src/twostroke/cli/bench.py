@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from twostroke.cli.bench_kernels import bench_kernels
 from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.loading import KVOption, ModelOption, ThreadsOption, find_model
 from twostroke.config import resolve
@@ -30,8 +31,14 @@ def bench(
     repeat: Annotated[int, typer.Option(help="Counted runs; medians are shown.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     vs: Annotated[str | None, typer.Option(help="A peer measured in turn with us: llama.cpp.")] = None,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="The kernels alone, by weight type and ISA; no model is loaded.")
+    ] = False,
 ) -> None:
     """Time prefill and decode. Close other programs first: everything here is wall time."""
+    if kernels:
+        bench_kernels(config=resolve(), threads=threads, as_json=as_json)
+        return
     if repeat < 1:
         raise ConfigError(f"--repeat is {repeat}: it must be at least 1")
     load = Load(prompt=prompt, generate=generate, depth=depth, batch=batch)

@@ -105,14 +105,14 @@ class StepCostFit:
         return self._cost
 
     def observe(self, rows: Sequence[RowPlan], *, wall_s: float) -> None:
-        """Learn from one step: the side that bounds it at the present pace takes what it took too long."""
-        overhead_s = self._cost.base_s + self._cost.row_s * len(rows)
-        work_s, predicted_s = wall_s - overhead_s, self._cost.seconds(rows) - overhead_s
+        """Learn from one step: how it compares with the start goes to the side that bounds it at the present pace."""
+        overhead_s = self.start.base_s + self.start.row_s * len(rows)
+        work_s, predicted_s = wall_s - overhead_s, self.start.seconds(rows) - overhead_s
         if work_s <= 0 or predicted_s <= 0:
             return
         reads_s, arithmetic_s = self._cost.split(rows)
         pace = self.arithmetic if arithmetic_s > reads_s else self.reads
-        pace.add(pace.now * work_s / predicted_s)
+        pace.add(work_s / predicted_s)
         self.num_observed += 1
         if not pace.is_full or self.num_observed % REFIT_STEPS == 0:
             self._refit()

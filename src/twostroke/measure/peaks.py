@@ -24,7 +24,7 @@ from twostroke.engine.cores import cpu_model
 
 logger = logging.getLogger("twostroke")
 
-VERSION = 2  # of the probe and its file: a change makes cached peaks stale
+VERSION = 3  # of the probe and its file: a change makes cached peaks stale
 NUM_PROBES = 3  # runs apart from each other: one of them meets a machine that is not busy
 UNIT_BUDGET_S = 0.06  # three units and the reads stay below half a second
 READ_BUDGET_S = 0.2

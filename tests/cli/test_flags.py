@@ -1,5 +1,6 @@
 """Each flag of a command reaches what it stands for, alone and unchanged; nothing is loaded or run."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from types import TracebackType
@@ -17,6 +18,7 @@ from twostroke.core.report import PhaseReport, Result
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import ConfigError, ParamsError
 from twostroke.params import BeamSearch, SamplingParams
+from twostroke.presets import preset
 from twostroke.serve.limits import LimitsConfig
 
 Capture = pytest.CaptureFixture[str]
@@ -157,6 +159,35 @@ def test_a_search_takes_its_flags_and_only_the_limits_of_the_defaults(
     assert llm.params == [
         SamplingParams(max_tokens=9, stop=("z",), stop_token_ids=(4,), ignore_eos=True, beam=expected)
     ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--preset", "chat"], SamplingParams(temperature=0.7, top_p=0.9)),
+        (
+            ["--preset", "chat", "--temperature", "0.5", "--seed", "4"],
+            SamplingParams(temperature=0.5, top_p=0.9, seed=4),
+        ),
+        (["--preset", "translate"], SamplingParams(beam=BeamSearch(width=4))),
+        (["--preset", "translate", "--beams", "2"], SamplingParams(beam=BeamSearch(width=2))),
+        (["--preset", "exact"], SamplingParams()),
+    ],
+)
+def test_a_preset_replaces_how_tokens_are_chosen_and_is_printed_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, flags: list[str], expected: SamplingParams
+) -> None:
+    defaults = SamplingParams(temperature=1.5, top_k=40, max_tokens=9)
+    llm, _ = install(monkeypatch, default_params=defaults)
+    assert app.main(["run", *flags, "hi"]) == 0
+    assert llm.params == [dataclasses.replace(expected, max_tokens=9)]
+    assert capsys.readouterr().err.startswith(f"preset {flags[1]}: {preset(flags[1]).settings}; ")
+
+
+def test_a_preset_is_refused_with_the_names_there_are(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    install(monkeypatch)
+    assert app.main(["run", "--preset", "poem", "hi"]) == 2
+    assert "--preset is 'poem': it must be one of exact, code, chat" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import typer
 
 import twostroke
 from twostroke.cli.bench import bench
+from twostroke.cli.compare import compare
 from twostroke.cli.dyno import dyno
 from twostroke.cli.exit_code import ExitCode
 from twostroke.cli.models import models
@@ -73,7 +74,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, pull, models, show, dyno, bench, serve):
+for command in (run, compare, pull, models, show, dyno, bench, serve):
     app.command()(watching_for_a_closed_pipe(command))
 
 

@@ -21,6 +21,7 @@ from twostroke.errors import ConfigError, ParamsError, RequestError
 from twostroke.measure.peaks import ensure_peaks
 from twostroke.model.catalog import DEFAULT_MODEL
 from twostroke.params import SamplingParams
+from twostroke.presets import PRESETS, Preset, preset as preset_named
 from twostroke.view.json_report import json_report
 from twostroke.view.phase_report import phase_report_lines
 from twostroke.view.terminal import Terminal
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from twostroke.llm import LLM
 
 Asked = str | Sequence[Mapping[str, str]]  # raw text, or chat messages
+PRESET_NAMES = ", ".join(each.name for each in PRESETS)
 OTHER_FLAGS = {"stop_token_ids": "stop-token-id"}  # fields whose flag is not their own name
 
 
@@ -40,6 +42,7 @@ def run(
     model: ModelOption = DEFAULT_MODEL,
     system: Annotated[str | None, typer.Option(help="System message before the question.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")] = False,
+    preset: Annotated[str | None, typer.Option(help=f"A named choice of tokens: {PRESET_NAMES}.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 (default) takes the likeliest token.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Keep the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Keep the likeliest tokens up to this mass.")] = None,
@@ -66,6 +69,7 @@ def run(
     """Answer one prompt, then show what each phase did."""
     if logprobs is not None and not as_json:
         raise ConfigError("--logprobs needs --json, which has room for them")
+    named = None if preset is None else said_preset(preset)
     beam = said_beam(beams=beams, length_penalty=length_penalty, early_stopping=early_stopping, num_return=num_return)
     said = said_params(
         temperature=temperature,
@@ -88,6 +92,11 @@ def run(
     answer = answer_json if as_json else answer_quietly if quiet else answer_and_report
     with load(model, config=config, threads=threads, context=context, kv=kv, quiet=quiet or as_json) as llm:
         defaults = llm.default_params if beam is None else llm.default_params.limits()
+        if named is not None:
+            defaults = named.within(llm.default_params)
+            if not (quiet or as_json):
+                line = f"preset {named.name}: {named.settings}; {named.reason}"
+                Terminal.of(sys.stderr, config).write_lines([line])
         result = answer(llm, asked, dataclasses.replace(defaults, **said), config)
     leave(result)
 
@@ -101,6 +110,14 @@ def said_params(**wishes: Any) -> dict[str, Any]:
         flag = OTHER_FLAGS.get(error.field, error.field.replace("_", "-"))
         raise ParamsError(f"--{flag}{str(error).removeprefix(error.field)}", field=error.field) from None
     return said
+
+
+def said_preset(name: str) -> Preset:
+    """The preset of that name; the error names the flag."""
+    try:
+        return preset_named(name)
+    except ParamsError as error:
+        raise ParamsError(f"--{error}", field=error.field) from None
 
 
 def question(prompt: str | None, *, system: str | None, raw: bool) -> Asked:

@@ -19,10 +19,10 @@ if manner == "no-object":
     print("[1]", flush=True)
 if manner == "no-version":
     print("{}", flush=True)
-print(json.dumps({"version": "1.2", "features": f" threads {about['threads']} of {about['sequences']} "}), flush=True)
+features = f" AVX512 = {int(manner == 'wide')} | threads = {about['threads']} "
+print(json.dumps({"version": "1.2", "features": features}), flush=True)
 for line in sys.stdin:
-    load = json.loads(line)
+    cell = json.loads(line)
     if manner == "ends-later":
         raise SystemExit("out of memory")
-    seconds = {"prefill_s": load["prompt"] / 1000, "decode_s": load["batch"] * load["generate"] / 100}
-    print(json.dumps(seconds), flush=True)
+    print(json.dumps({"seconds": cell["batch"] * (cell["prompt"] / 1000 + cell["generate"] / 100)}), flush=True)

@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -13,8 +15,10 @@ from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.loading import KVOption, ModelOption, ThreadsOption, find_model
 from twostroke.config import resolve
 from twostroke.errors import ConfigError
-from twostroke.measure.generation import Comparison, Load, Series, compare
-from twostroke.measure.peer import PeerProcess
+from twostroke.measure.cell import cells_of
+from twostroke.measure.cpu_units import units_of_isa, why_unfair
+from twostroke.measure.generation import Comparison, compare, spread
+from twostroke.measure.peer import Peer, open_peer
 from twostroke.model.catalog import DEFAULT_MODEL
 from twostroke.view import quantity
 
@@ -22,15 +26,21 @@ from twostroke.view import quantity
 def bench(
     *,
     model: ModelOption = DEFAULT_MODEL,
-    prompt: Annotated[int, typer.Option("--prompt", "-p", help="Prompt tokens to time, 0 for none.")] = 512,
-    generate: Annotated[int, typer.Option("--generate", "-n", help="Decode steps to time, 0 for none.")] = 128,
-    depth: Annotated[int, typer.Option("--depth", "-d", help="Tokens in the cache before either.")] = 0,
-    batch: Annotated[int, typer.Option("--batch", "-b", help="Sequences at once.")] = 1,
+    prompt: Annotated[str, typer.Option("--prompt", "-p", help="Prompt tokens to time, 0 for none; 512,2048.")] = "512",
+    generate: Annotated[str, typer.Option("--generate", "-n", help="Decode steps to time, 0 for none.")] = "128",
+    depth: Annotated[str, typer.Option("--depth", "-d", help="Tokens in the cache before either.")] = "0",
+    batch: Annotated[str, typer.Option("--batch", "-b", help="Sequences at once.")] = "1",
+    requests: Annotated[
+        str | None, typer.Option(help="IN,OUT: whole requests of so many tokens, --batch at once.")
+    ] = None,
     kv: KVOption = None,
     threads: ThreadsOption = None,
     repeat: Annotated[int, typer.Option(help="Counted runs; medians are shown.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    vs: Annotated[str | None, typer.Option(help="A peer measured in turn with us: llama.cpp.")] = None,
+    vs: Annotated[
+        str | None,
+        typer.Option(help="A peer measured in turn with us: llama.cpp, openvino, or the path of a llama-bench."),
+    ] = None,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="The kernels alone, by weight type and ISA; no model is loaded.")
     ] = False,
@@ -41,73 +51,130 @@ def bench(
         return
     if repeat < 1:
         raise ConfigError(f"--repeat is {repeat}: it must be at least 1")
-    load = Load(prompt=prompt, generate=generate, depth=depth, batch=batch)
+    cells = cells_of(
+        prompts=_numbers("--prompt", prompt, least=0),
+        generates=_numbers("--generate", generate, least=0),
+        requests=None if requests is None else _pair("--requests", requests),
+        depths=_numbers("--depth", depth, least=0),
+        batches=_numbers("--batch", batch, least=1),
+    )
     config = resolve()
     path = find_model(model, config=config, quiet=as_json)
     with leaving_on_interrupt():
         from twostroke.llm import LLM  # with all it stands on a third of a second
     with ExitStack() as stack:
         llm = stack.enter_context(LLM(model, threads=threads, kv=kv, config=config))
-        peer = None
-        if vs is not None:
-            opened = PeerProcess(vs, path, threads=llm.threads, context=load.context, sequences=batch)
-            peer = stack.enter_context(opened)
-        comparison = compare(llm, load, repeat=repeat, peer=peer)
-        about = {"model": model, "isa": llm.isa, "threads": llm.threads, "kv": llm.kv_precision, "repeat": repeat}
-    if as_json:
-        report = json_of(comparison, load, about, peer)
-        sys.stdout.write(json.dumps(report, allow_nan=False) + "\n")
-    else:
-        sys.stdout.write("\n".join(lines_of(comparison, load, about, peer)) + "\n")
+        peer = None if vs is None else stack.enter_context(open_peer(vs, path, threads=llm.threads))
+        report = Report(
+            about={"model": model, "isa": llm.isa, "threads": llm.threads, "kv": llm.kv_precision, "repeat": repeat},
+            comparisons=[compare(llm, cell, repeat=repeat, peer=peer) for cell in cells],
+            peer=peer,
+        )
+    said = json.dumps(json_of(report), allow_nan=False) if as_json else "\n".join(lines_of(report))
+    sys.stdout.write(said + "\n")
 
 
-def json_of(comparison: Comparison, load: Load, about: dict[str, Any], peer: PeerProcess | None) -> dict[str, Any]:
-    """Everything measured: each run's rate, medians, and ratios of pairs that followed each other."""
-    engines = [_json_series(comparison.ours)]
-    if comparison.peer is not None and peer is not None:
-        engines.append({**_json_series(comparison.peer), "version": peer.version, "features": peer.features})
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything measured in one run."""
+
+    about: dict[str, Any]
+    comparisons: Sequence[Comparison]
+    peer: Peer | None
+
+    @property
+    def unfairness(self) -> str | None:
+        """Why no ratio is shown; None where ratios mean something."""
+        if self.peer is None:
+            return None
+        return why_unfair(self.about["isa"], self.peer.features, peer=self.peer.name)
+
+
+def json_of(report: Report) -> dict[str, Any]:
+    """Each run's rate, medians, and ratios of pairs that followed each other."""
+    engines = [{"engine": "twostroke", "features": _own_features(report)}]
+    if (peer := report.peer) is not None:
+        engines.append({"engine": peer.name, "version": peer.version, "features": peer.features})
     return {
-        **about,
-        "load": dataclasses.asdict(load),
+        **report.about,
         "engines": engines,
-        "ratios": {"prefill": comparison.prefill_ratio, "decode": comparison.decode_ratio},
+        "cells": [_json_cell(one, is_fair=report.unfairness is None) for one in report.comparisons],
+        "no_ratio": report.unfairness,
     }
 
 
-def lines_of(comparison: Comparison, load: Load, about: dict[str, Any], peer: PeerProcess | None) -> list[str]:
-    """A table: tokens per second, median and spread of the runs."""
+def lines_of(report: Report) -> list[str]:
+    """A table with one line per cell: tokens per second, median and spread of the runs."""
+    about, peer = report.about, report.peer
     where = f"{about['model']}  {about['isa']}, {quantity.count(about['threads'], 'thread')}, kv {about['kv']}"
-    prefill, decode = f"prefill {load.prompt} at depth {load.depth}", f"decode {load.generate} at depth {load.depth}"
+    headings = ("twostroke",) if peer is None else ("twostroke", peer.name, "ratio")
     lines = [
         f"{where}, median of {about['repeat']} [lowest, highest], tok/s",
-        f"{'':12}{prefill:>34}{decode:>34}",
-        _row(comparison.ours),
+        _line("", headings),
+        *(_line(one.cell.label, _columns(one, report)) for one in report.comparisons),
     ]
-    if comparison.peer is not None and peer is not None:
-        lines.append(_row(comparison.peer))
-        lines.append(f"{'ratio':12}{_ratio(comparison.prefill_ratio):>34}{_ratio(comparison.decode_ratio):>34}")
-        lines.append(f"{peer.version}: {peer.features}")
+    if peer is not None:
+        lines += dict.fromkeys(f"-: {one.refusal}" for one in report.comparisons if one.refusal is not None)
+        lines += [report.unfairness] if report.unfairness is not None else []
+        lines += [f"twostroke: {_own_features(report)}", f"{peer.version}: {peer.features or 'features unknown'}"]
     return lines
 
 
-def _json_series(series: Series) -> dict[str, Any]:
+def _columns(one: Comparison, report: Report) -> tuple[str, ...]:
+    ours = _spread(one.ours_per_s, digits=1)
+    if report.peer is None:
+        return (ours,)
+    ratios = one.ratios if report.unfairness is None else ()
+    return ours, _spread(one.theirs_per_s, digits=1), _spread(ratios, digits=2)
+
+
+def _line(label: str, columns: Sequence[str]) -> str:
+    return f"{label:36}" + "".join(f"{column:>26}" for column in columns)
+
+
+def _spread(values: Sequence[float], *, digits: int) -> str:
+    found = spread(values)
+    if found is None:
+        return quantity.ABSENT
+    return f"{found.median:.{digits}f} [{found.lowest:.{digits}f}, {found.highest:.{digits}f}]"
+
+
+def _own_features(report: Report) -> str:
+    isa = report.about["isa"]
+    return f"{isa} ({', '.join(sorted(units_of_isa(isa))) or 'neither AVX-512 nor VNNI'})"
+
+
+def _json_cell(one: Comparison, *, is_fair: bool) -> dict[str, Any]:
     return {
-        "engine": series.engine,
-        "prefill_tokens_per_s": series.prefill,
-        "decode_tokens_per_s": series.decode,
-        "prefill_runs": list(series.prefill_per_s),
-        "decode_runs": list(series.decode_per_s),
+        "cell": dataclasses.asdict(one.cell),
+        "twostroke": _json_rates(one.ours_per_s),
+        "peer": _json_rates(one.theirs_per_s),
+        "ratio": _json_rates(one.ratios if is_fair else ()),
+        "refusal": one.refusal,
     }
 
 
-def _row(series: Series) -> str:
-    prefill, decode = _spread(series.prefill, series.prefill_per_s), _spread(series.decode, series.decode_per_s)
-    return f"{series.engine:12}{prefill:>34}{decode:>34}"
+def _json_rates(values: Sequence[float]) -> dict[str, Any] | None:
+    found = spread(values)
+    return None if found is None else {**dataclasses.asdict(found), "runs": list(values)}
 
 
-def _spread(median: float | None, runs: tuple[float, ...]) -> str:
-    return "-" if median is None else f"{median:.1f} [{min(runs):.1f}, {max(runs):.1f}]"
+def _numbers(flag: str, text: str, *, least: int) -> list[int]:
+    """Whole numbers between commas, each at least `least`."""
+    numbers = []
+    for part in text.split(","):
+        try:
+            number = int(part)
+        except ValueError:
+            raise ConfigError(f"{flag} is {text!r}: whole numbers with commas between them, like 512,2048") from None
+        if number < least:
+            raise ConfigError(f"{flag} is {number}: it must be at least {least}")
+        numbers.append(number)
+    return numbers
 
 
-def _ratio(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio:.2f}x"
+def _pair(flag: str, text: str) -> tuple[int, int]:
+    numbers = _numbers(flag, text, least=1)
+    if len(numbers) != 2:
+        raise ConfigError(f"{flag} is {text!r}: two numbers, tokens in and tokens out, like 128,64")
+    return numbers[0], numbers[1]

@@ -1,6 +1,6 @@
-"""Both phases of the engine timed as its users meet them, alternating with a peer in one run.
+"""Cells timed as the engine's users meet them, alternating with a peer in one run.
 
-Ours goes through `LLM.submit`: scheduler, sampler and hand-over are inside the times. A peer is timed
+Ours goes through the doors of `LLM`: scheduler, sampler and hand-over are inside the times. A peer is timed
 around its evaluation alone, as its own bench does.
 """
 
@@ -11,8 +11,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from twostroke.core.event import Event, TokenEvent
-from twostroke.errors import ConfigError, RequestError
-from twostroke.measure.peer import PeerProcess, PhaseTimes
+from twostroke.errors import RequestError
+from twostroke.measure.cell import Cell, Kind
+from twostroke.measure.peer import Peer
 from twostroke.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -20,90 +21,71 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What is timed: `prompt` tokens behind `depth`, then `generate` steps behind it, `batch` sequences at once."""
+class Spread:
+    """Median, lowest and highest of at least one number."""
 
-    prompt: int
-    generate: int
-    depth: int
-    batch: int
-
-    def __post_init__(self) -> None:
-        for name, least in (("prompt", 0), ("generate", 0), ("depth", 0), ("batch", 1)):
-            if (value := getattr(self, name)) < least:
-                raise ConfigError(f"--{name} is {value}: it must be at least {least}")
-        if not self.prompt + self.generate:
-            raise ConfigError("--prompt and --generate are both 0: nothing would be timed, give at least one")
-
-    @property
-    def context(self) -> int:
-        """Tokens one sequence needs."""
-        return self.depth + max(self.prompt, self.generate) + 2
+    median: float
+    lowest: float
+    highest: float
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Rates of one engine over the repeats, tokens per second over all sequences; None where nothing was timed."""
-
-    engine: str
-    prefill_per_s: tuple[float, ...]
-    decode_per_s: tuple[float, ...]
-
-    @property
-    def prefill(self) -> float | None:
-        return median(self.prefill_per_s) if self.prefill_per_s else None
-
-    @property
-    def decode(self) -> float | None:
-        return median(self.decode_per_s) if self.decode_per_s else None
+def spread(values: Sequence[float]) -> Spread | None:
+    """None of no number."""
+    return Spread(median(values), min(values), max(values)) if values else None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Ours beside a peer's; a ratio is the median over pairs of runs that followed each other."""
+    """Rates of a cell in tokens per second, ours beside a peer's, in the order they were measured."""
 
-    ours: Series
-    peer: Series | None
-    prefill_ratio: float | None
-    decode_ratio: float | None
+    cell: Cell
+    ours_per_s: tuple[float, ...]
+    theirs_per_s: tuple[float, ...] = ()
+    refusal: str | None = None  # why the peer has no rates
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Of pairs of runs that followed each other; none without a peer's rates."""
+        return tuple(ours / theirs for ours, theirs in zip(self.ours_per_s, self.theirs_per_s, strict=False))
 
 
-def compare(llm: "LLM", load: Load, *, repeat: int, peer: PeerProcess | None) -> Comparison:
+def compare(llm: "LLM", cell: Cell, *, repeat: int, peer: Peer | None) -> Comparison:
     """One uncounted pair to warm up, then `repeat` pairs in turn."""
-    ours: list[PhaseTimes] = []
-    theirs: list[PhaseTimes] = []
+    refusal = None if peer is None else peer.refusal(cell)
+    asked = peer if refusal is None else None
     rng = random.Random(0)
-    for round_number in range(repeat + 1):
-        own = measure_ours(llm, load, rng)
-        other = None
-        if peer is not None:
-            other = peer.measure(prompt=load.prompt, generate=load.generate, depth=load.depth, batch=load.batch)
-        if round_number > 0:
-            ours.append(own)
-            theirs += [] if other is None else [other]
+    ours_s: list[float] = []
+    theirs_s: list[float] = []
+    for _ in range(repeat + 1):
+        ours_s.append(measure_ours(llm, cell, rng))
+        if asked is not None:
+            theirs_s.append(asked.measure(cell))
     return Comparison(
-        ours=_series("twostroke", ours, load),
-        peer=None if peer is None else _series(peer.name, theirs, load),
-        prefill_ratio=_ratio([o.prefill_s for o in ours], [t.prefill_s for t in theirs]),
-        decode_ratio=_ratio([o.decode_s for o in ours], [t.decode_s for t in theirs]),
+        cell=cell,
+        ours_per_s=tuple(cell.num_tokens / time_s for time_s in ours_s[1:]),
+        theirs_per_s=tuple(cell.num_tokens / time_s for time_s in theirs_s[1:]),
+        refusal=refusal,
     )
 
 
-def measure_ours(llm: "LLM", load: Load, rng: random.Random) -> PhaseTimes:
-    """One measurement; random prompts, so that no repeat finds another one's blocks."""
-    prefill_s = decode_s = 0.0
-    heads = [_random_ids(llm, load.depth, rng) for _ in range(load.batch)]
-    if load.prompt:
-        for head in heads:
-            if head:
-                _run(llm, [head], max_tokens=1)  # its blocks stay findable
-        runs = _run(llm, [head + _random_ids(llm, load.prompt, rng) for head in heads], max_tokens=1)
-        prefill_s = max(run.first_s for run in runs)
-    if load.generate:
-        heads = [head or _random_ids(llm, 1, rng) for head in heads]
-        runs = _run(llm, heads, max_tokens=load.generate + 1)
-        decode_s = _decode_seconds(runs, num_tokens=load.batch * load.generate)
-    return PhaseTimes(prefill_s=prefill_s, decode_s=decode_s)
+def measure_ours(llm: "LLM", cell: Cell, rng: random.Random) -> float:
+    """Seconds of one measurement; random prompts, so that no repeat finds another one's blocks."""
+    heads = [_random_ids(llm, cell.depth, rng) for _ in range(cell.batch)]
+    prompts = [head + _random_ids(llm, cell.prompt, rng) for head in heads]
+    if cell.kind is Kind.REQUESTS:
+        return _requests_seconds(llm, prompts, max_tokens=cell.generate)
+    if cell.kind is Kind.PREFILL:
+        for head in filter(None, heads):
+            _run(llm, [head], max_tokens=1)  # its blocks stay findable
+        return max(run.first_s for run in _run(llm, prompts, max_tokens=1))
+    starts = [head or _random_ids(llm, 1, rng) for head in heads]
+    return _decode_seconds(_run(llm, starts, max_tokens=cell.generate + 1), num_tokens=cell.num_tokens)
+
+
+def _requests_seconds(llm: "LLM", prompts: Sequence[list[int]], *, max_tokens: int) -> float:
+    start_s = llm.now()
+    llm.generate(prompts, SamplingParams(max_tokens=max_tokens, ignore_eos=True))
+    return llm.now() - start_s
 
 
 @dataclass(slots=True)
@@ -148,16 +130,3 @@ def _run(llm: "LLM", prompts: Sequence[list[int]], *, max_tokens: int) -> list[_
 
 def _random_ids(llm: "LLM", count: int, rng: random.Random) -> list[int]:
     return [rng.randrange(llm.program.vocab_size) for _ in range(count)]
-
-
-def _series(engine: str, times: Sequence[PhaseTimes], load: Load) -> Series:
-    return Series(
-        engine=engine,
-        prefill_per_s=tuple(load.batch * load.prompt / t.prefill_s for t in times if t.prefill_s),
-        decode_per_s=tuple(load.batch * load.generate / t.decode_s for t in times if t.decode_s),
-    )
-
-
-def _ratio(ours_s: Sequence[float], theirs_s: Sequence[float]) -> float | None:
-    pairs = [their / our for our, their in zip(ours_s, theirs_s, strict=False) if our and their]
-    return median(pairs) if pairs else None

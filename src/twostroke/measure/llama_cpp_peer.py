@@ -1,91 +1,139 @@
-"""llama.cpp as a peer in a benchmark: a process of its own, driven through its low-level C API as llama-bench does.
+"""llama.cpp as a peer in a benchmark: a program of its own, driven through its low-level C API as llama-bench does.
 
-Reads one JSON command a line from standard input and answers with one JSON line. No sampling and no
-Python inside the timed loop other than the call itself. Needs the extra `bench` (llama-cpp-python).
+No sampling, and no Python inside the timed loop other than filling a batch and the call itself. Needs the extra
+`bench` (llama-cpp-python).
 """
 
 import ctypes
-import json
-import os
-import random
-import sys
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import Any
 
 import llama_cpp
+import numpy as np
+import numpy.typing as npt
 
 from twostroke.core.clock import WallClock
+from twostroke.measure.cell import Cell, Kind
+from twostroke.measure.peer_lines import answer
 
 BATCH_TOKENS = 2048  # llama-bench's default n_batch; n_ubatch stays at its default of 512
 
 
-class Peer:
-    """One loaded model and context."""
+class Batch:
+    """A llama_batch over arrays of ours: filled at once, not token by token."""
 
-    def __init__(self, path: str, *, threads: int, context: int, sequences: int) -> None:
+    def __init__(self, size: int, *, vocab_size: int) -> None:
+        self._random = np.random.default_rng(1)
+        self._vocab_size = vocab_size
+        self._tokens = np.zeros(size, np.int32)
+        self._positions = np.zeros(size, np.int32)
+        self._sequences = np.zeros(size, np.int32)
+        self._wanted = np.zeros(size, np.int8)
+        self._counts = np.ones(size, np.int32)
+        self._pointers = self._sequences.ctypes.data + self._sequences.itemsize * np.arange(size, dtype=np.uint64)
+        ids, flags = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int8)
+        self.struct = llama_cpp.llama_batch()
+        self.struct.token = pointer_to(self._tokens, ids)
+        self.struct.pos = pointer_to(self._positions, ids)
+        self.struct.n_seq_id = pointer_to(self._counts, ids)
+        self.struct.seq_id = pointer_to(self._pointers, ctypes.POINTER(ids))
+        self.struct.logits = pointer_to(self._wanted, flags)
+
+    def fill(self, positions: npt.NDArray[np.int32], sequences: npt.NDArray[np.int32], *, last: int) -> None:
+        """Random tokens there; logits are wanted where the position is `last`."""
+        count = len(positions)
+        self.struct.n_tokens = count
+        self._tokens[:count] = self._random.integers(self._vocab_size, size=count)
+        self._positions[:count] = positions
+        self._sequences[:count] = sequences
+        self._wanted[:count] = positions == last
+
+
+class Peer:
+    """One loaded model; a context for the sizes of the latest cell, as llama-bench makes one per test."""
+
+    version: str = llama_cpp.__version__
+
+    def __init__(self, path: str, *, threads: int) -> None:
         llama_cpp.llama_backend_init()
-        model_params = llama_cpp.llama_model_default_params()
-        self._model = llama_cpp.llama_model_load_from_file(path.encode(), model_params)
+        self.features: str = llama_cpp.llama_print_system_info().decode()
+        self._model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
         if not self._model:
             raise SystemExit(f"llama.cpp cannot load {path}")
+        self._vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
+        self._batch = Batch(BATCH_TOKENS, vocab_size=self._vocab_size)
+        self._threads = threads
+        self._cell: Cell | None = None
+        self._context: Any = None
+        self._behind: list[ctypes.Array[ctypes.c_uint8]] = []  # states of the sequences at the cell's depth
+        self._clock = WallClock()
+
+    def measure(self, cell: Cell) -> float:
+        """Seconds: a prompt in batches of 2048, or steps of one token of every sequence, or one after the other."""
+        if cell != self._cell:
+            self._open_context(cell)
+        self._go_to_depth(cell)
+        start_s = self._clock.now()
+        if cell.prompt:
+            self._prefill(cell.prompt, start=cell.depth, sequences=range(cell.batch))
+        # the prompt's logits give a request its first token
+        num_steps = cell.generate - (cell.kind is Kind.REQUESTS)
+        for step in range(num_steps):
+            self._decode(cell.depth + cell.prompt + step, batch=cell.batch)
+        return self._clock.now() - start_s
+
+    def _open_context(self, cell: Cell) -> None:
+        if self._context is not None:
+            llama_cpp.llama_free(self._context)
         params = llama_cpp.llama_context_default_params()
-        params.n_ctx = context * sequences
-        params.n_batch = min(BATCH_TOKENS, context * sequences)
-        params.n_seq_max = sequences
-        params.n_threads = params.n_threads_batch = threads
+        params.n_ctx = (cell.depth + cell.prompt + cell.generate) * cell.batch
+        params.n_batch = BATCH_TOKENS
+        params.n_seq_max = cell.batch
+        params.n_threads = params.n_threads_batch = self._threads
+        params.swa_full = False
         self._context = llama_cpp.llama_init_from_model(self._model, params)
         if not self._context:
             raise SystemExit(f"llama.cpp cannot make a context of {params.n_ctx} tokens")
-        self._memory = llama_cpp.llama_get_memory(self._context)
-        self._vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
-        self._batch = llama_cpp.llama_batch_init(params.n_batch, 0, 1)
-        self._batch_tokens = params.n_batch
-        self._random = random.Random(1)
-        self._clock = WallClock()
+        self._cell, self._behind = cell, []
 
-    def measure(self, *, prompt: int, generate: int, depth: int, batch: int) -> dict[str, float]:
-        """Seconds for `prompt` tokens behind `depth`, then for `generate` steps behind depth alone, as llama-bench."""
-        prefill_s = decode_s = 0.0
-        if prompt:
-            self._clear_to(depth, batch)
-            start_s = self._clock.now()
-            self._prefill(prompt, start=depth, batch=batch)
-            prefill_s = self._clock.now() - start_s
-        if generate:
-            self._clear_to(depth, batch)
-            start_s = self._clock.now()
-            for step in range(generate):
-                self._decode(depth + step, batch)
-            decode_s = self._clock.now() - start_s
-        return {"prefill_s": prefill_s, "decode_s": decode_s}
+    def _go_to_depth(self, cell: Cell) -> None:
+        """What lies behind the timed part is computed once per cell and restored later, as llama-bench does."""
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), False)
+        for sequence, state in enumerate(self._behind):
+            if llama_cpp.llama_state_seq_set_data(self._context, state, len(state), sequence) == 0:
+                raise SystemExit("llama.cpp cannot restore the state of a sequence")
+        if cell.depth and not self._behind:
+            for sequence in range(cell.batch):
+                self._prefill(cell.depth, start=0, sequences=range(sequence, sequence + 1))
+            self._behind = [self._state_of(sequence) for sequence in range(cell.batch)]
 
-    def _clear_to(self, depth: int, batch: int) -> None:
-        llama_cpp.llama_memory_clear(self._memory, True)
-        if depth:
-            self._prefill(depth, start=0, batch=batch)
+    def _state_of(self, sequence: int) -> ctypes.Array[ctypes.c_uint8]:
+        size = llama_cpp.llama_state_seq_get_size(self._context, sequence)
+        state: ctypes.Array[ctypes.c_uint8] = (ctypes.c_uint8 * size)()
+        llama_cpp.llama_state_seq_get_data(self._context, state, size, sequence)
+        return state
 
-    def _prefill(self, count: int, *, start: int, batch: int) -> None:
-        for sequence in range(batch):
-            for at in range(0, count, self._batch_tokens):
-                size = min(self._batch_tokens, count - at)
-                positions = range(start + at, start + at + size)
-                self._run([(position, sequence, at + i == count - 1) for i, position in enumerate(positions)])
+    def _prefill(self, count: int, *, start: int, sequences: Sequence[int]) -> None:
+        positions = np.tile(np.arange(start, start + count, dtype=np.int32), len(sequences))
+        owners = np.repeat(np.array(sequences, np.int32), count)
+        for at in range(0, len(positions), BATCH_TOKENS):
+            part = slice(at, at + BATCH_TOKENS)
+            self._run(positions[part], owners[part], last=start + count - 1)
 
-    def _decode(self, position: int, batch: int) -> None:
-        self._run([(position, sequence, True) for sequence in range(batch)])
+    def _decode(self, position: int, *, batch: int) -> None:
+        self._run(np.full(batch, position, np.int32), np.arange(batch, dtype=np.int32), last=position)
 
-    def _run(self, entries: list[tuple[int, int, bool]]) -> None:
-        batch = self._batch
-        batch.n_tokens = len(entries)
-        for i, (position, sequence, wants_logits) in enumerate(entries):
-            batch.token[i] = self._random.randrange(self._vocab_size)
-            batch.pos[i] = position
-            batch.n_seq_id[i] = 1
-            batch.seq_id[i][0] = sequence
-            batch.logits[i] = wants_logits
-        status = llama_cpp.llama_decode(self._context, batch)
+    def _run(self, positions: npt.NDArray[np.int32], sequences: npt.NDArray[np.int32], *, last: int) -> None:
+        self._batch.fill(positions, sequences, last=last)
+        status = llama_cpp.llama_decode(self._context, self._batch.struct)
         if status != 0:
             raise SystemExit(f"llama_decode returned {status}")
         llama_cpp.llama_synchronize(self._context)
+
+
+def pointer_to(values: npt.NDArray[Any], kind: Any) -> Any:
+    """The array's memory as a pointer of ctypes; the array must outlive it."""
+    return values.ctypes.data_as(kind)
 
 
 def quiet_log() -> Any:
@@ -99,19 +147,6 @@ def quiet_log() -> Any:
     return nothing
 
 
-def main(commands: TextIO, answers: TextIO) -> None:
-    """The first line loads (path, threads, context, sequences), every further one measures; end of input ends."""
-    kept = quiet_log()
-    peer = Peer(**json.loads(commands.readline()))
-    features = llama_cpp.llama_print_system_info().decode()
-    print(json.dumps({"version": llama_cpp.__version__, "features": features}), file=answers, flush=True)
-    for line in commands:
-        print(json.dumps(peer.measure(**json.loads(line))), file=answers, flush=True)
-    del kept
-
-
 if __name__ == "__main__":
-    # whatever the library prints must not mix with the answers
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    main(sys.stdin, answers)
+    kept = quiet_log()
+    answer(Peer)

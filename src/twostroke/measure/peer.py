@@ -1,50 +1,91 @@
-"""Another engine in a process of its own, asked for one measurement at a time. It sleeps while we run."""
+"""Another engine, asked for one measurement at a time. It sleeps while we run.
+
+`open_peer` knows them: programs of ours that drive an installed module through lines of JSON, and every other
+program as a llama-bench.
+"""
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from twostroke.errors import ConfigError, TwostrokeError
+from twostroke.measure.cell import Cell, Kind
+from twostroke.measure.llama_bench import LlamaBench
 
 LAST_WORDS_S = 5.0  # for a peer that closed its output to say why
 MAX_SHOWN = 500  # characters of what a peer says
-PEERS = {"llama.cpp": ("llama_cpp", "twostroke.measure.llama_cpp_peer")}  # name -> (module it needs, program)
+
+
+class Peer(AbstractContextManager["Peer"], Protocol):
+    """What a comparison asks of the other engine."""
+
+    name: str
+    version: str
+    features: str  # of the CPU, in its own words; empty where it does not say
+
+    def refusal(self, cell: Cell) -> str | None:
+        """Why it cannot time this cell; None where it can."""
+
+    def measure(self, cell: Cell) -> float:
+        """Seconds. Raises TwostrokeError with the peer's last words if it ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseTimes:
-    """Seconds of one measurement: all prompts, then all decode steps."""
+class PeerProgram:
+    """A program of ours that speaks for a module, and what that module cannot do."""
 
-    prefill_s: float
-    decode_s: float
+    module: str
+    program: str
+    refusal: Callable[[Cell], str | None]
+
+
+def _openvino_refusal(cell: Cell) -> str | None:
+    if cell.kind is Kind.PREFILL and cell.depth:
+        return "openvino does not tell the time of a prompt behind another"
+    if cell.kind is not Kind.REQUESTS and cell.batch > 1:
+        return "openvino does not tell the phases of a batch apart"
+    return None
+
+
+PEERS = {
+    "llama.cpp": PeerProgram("llama_cpp", "twostroke.measure.llama_cpp_peer", lambda cell: None),
+    "openvino": PeerProgram("openvino_genai", "twostroke.measure.openvino_peer", _openvino_refusal),
+}
+
+
+def open_peer(name: str, model: Path, *, threads: int) -> Peer:
+    """A known peer, or a llama-bench at this path. Raises ConfigError where there is neither."""
+    if name in PEERS:
+        return PeerProcess(name, model, threads=threads)
+    program = shutil.which(name)
+    if program is None:
+        raise ConfigError(f"--vs is {name!r}: known peers are {', '.join(PEERS)} and every path to a llama-bench")
+    return LlamaBench(Path(program), model, threads=threads)
 
 
 class PeerProcess:
     """Speaks JSON lines with a peer program; a context manager that ends it."""
 
-    def __init__(
-        self,
-        name: str,
-        model: Path,
-        *,
-        threads: int,
-        context: int,
-        sequences: int,
-        peers: Mapping[str, tuple[str, str]] = PEERS,
-    ) -> None:
-        module, program = _find(name, peers)
+    def __init__(self, name: str, model: Path, *, threads: int, peers: Mapping[str, PeerProgram] = PEERS) -> None:
+        peer = peers[name]
+        if importlib.util.find_spec(peer.module) is None:
+            raise ConfigError(
+                f"--vs {name} needs the module {peer.module}: in the clone of twostroke, pip install '.[bench]'"
+            )
         self.name = name
+        self.refusal = peer.refusal
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - close() ends it. A file, as nobody empties a pipe meanwhile
         self._process = subprocess.Popen(
-            [sys.executable, "-m", program],
+            [sys.executable, "-m", peer.program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
@@ -52,8 +93,8 @@ class PeerProcess:
             encoding="utf-8",
         )
         try:
-            about = self._ask(path=str(model), threads=threads, context=context, sequences=sequences)
-            self.version = f"{module} {self._value(about, 'version')}"
+            about = self._ask(path=str(model), threads=threads)
+            self.version = f"{peer.module} {self._value(about, 'version')}"
             self.features = str(self._value(about, "features")).strip()
         except BaseException:
             self.close()
@@ -73,10 +114,9 @@ class PeerProcess:
         self._process.communicate()
         self._words.close()
 
-    def measure(self, *, prompt: int, generate: int, depth: int, batch: int) -> PhaseTimes:
-        """One measurement. Raises TwostrokeError with the peer's last words if it ended."""
-        answer = self._ask(prompt=prompt, generate=generate, depth=depth, batch=batch)
-        return PhaseTimes(prefill_s=self._value(answer, "prefill_s"), decode_s=self._value(answer, "decode_s"))
+    def measure(self, cell: Cell) -> float:
+        """Seconds of one measurement. Raises TwostrokeError with the peer's last words if it ended."""
+        return float(self._value(self._ask(**asdict(cell)), "seconds"))
 
     def _value(self, answer: Mapping[str, Any], key: str) -> Any:
         if key not in answer:
@@ -107,12 +147,3 @@ class PeerProcess:
             self._process.kill()
         self._words.seek(0)
         return self._words.read().decode(errors="replace").strip()[-MAX_SHOWN:]
-
-
-def _find(name: str, peers: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
-    if name not in peers:
-        raise ConfigError(f"--vs is {name!r}: known peers are {', '.join(peers)}")
-    module, program = peers[name]
-    if importlib.util.find_spec(module) is None:
-        raise ConfigError(f"--vs {name} needs the module {module}: in the clone of twostroke, pip install '.[bench]'")
-    return module, program

@@ -78,6 +78,7 @@ def make_engine() -> Engine:
         kv_size=KVSize(spec=spec, context=NUM_BLOCKS, block_bytes=(BLOCK_SIZE,)),
         kv_groups=(KVGroup(id=0, layers=(0,), num_kv_heads=1, head_dim=1, window=None),),
         new_text=lambda request: NothingText(),
+        new_chooser=lambda request: None,
     )
 
 

@@ -22,7 +22,7 @@ PRIOR_BYTES_PER_S = 5e9
 PRIOR_SHARPNESS = 1.5  # from kernels of other machines, until these are measured
 BASE_S = 100e-6  # plan, bind and barriers of a step with nothing in it
 ROW_S = 10e-6  # Python per row, the stated bound
-REFIT_STEPS = 8  # a full window moves slowly: no need to sort it in every step
+LEARN_STEPS = 8  # a full window moves slowly: no need to price every step
 DRIFT = 1.5  # a pace beyond it, up or down, is no longer the machine that was measured
 
 
@@ -90,7 +90,7 @@ class StepCostFit:
 
     start: StepCost
     is_measured: bool = False
-    num_observed: int = 0
+    num_steps: int = 0
     has_drifted: bool = False
     reads: Pace = field(init=False)
     arithmetic: Pace = field(init=False)
@@ -106,6 +106,10 @@ class StepCostFit:
 
     def observe(self, rows: Sequence[RowPlan], *, wall_s: float) -> None:
         """Learn from one step: how it compares with the start goes to the side that bounds it at the present pace."""
+        self.num_steps += 1
+        likely = self.reads if rows[-1].num_tokens == 1 else self.arithmetic  # chunks come last
+        if likely.is_full and self.num_steps % LEARN_STEPS:
+            return
         overhead_s = self.start.base_s + self.start.row_s * len(rows)
         work_s, predicted_s = wall_s - overhead_s, self.start.seconds(rows) - overhead_s
         if work_s <= 0 or predicted_s <= 0:
@@ -113,9 +117,7 @@ class StepCostFit:
         reads_s, arithmetic_s = self._cost.split(rows)
         pace = self.arithmetic if arithmetic_s > reads_s else self.reads
         pace.add(work_s / predicted_s)
-        self.num_observed += 1
-        if not pace.is_full or self.num_observed % REFIT_STEPS == 0:
-            self._refit()
+        self._refit()
 
     def _refit(self) -> None:
         self.reads.refit()

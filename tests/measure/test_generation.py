@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from twostroke.errors import RequestError
 from twostroke.llm import LLM
 from twostroke.measure.cell import Cell, Kind
 from twostroke.measure.generation import Comparison, Spread, _decode_seconds, _Run, compare, measure_ours, spread
+from twostroke.params import SamplingParams
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,14 @@ CELLS = [
 def test_a_cell_takes_time_and_leaves_nothing_behind(llm: LLM, cell: Cell) -> None:
     assert measure_ours(llm, cell, random.Random(0)) > 0
     assert llm.snapshot().blocks_held == 0
+
+
+def test_a_wish_is_for_every_token_and_never_for_the_length(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[SamplingParams] = []
+    monkeypatch.setattr(llm, "_check_params", lambda params, on_event: asked.append(params))
+    wish = SamplingParams(temperature=0.8, top_p=0.95, seed=1, max_tokens=999)
+    measure_ours(llm, Cell(Kind.DECODE, generate=3), random.Random(0), wish=wish)
+    assert asked == [replace(wish, max_tokens=4, ignore_eos=True)]
 
 
 def test_decode_is_timed_from_the_moment_all_sequences_decode() -> None:

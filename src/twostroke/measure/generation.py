@@ -6,7 +6,7 @@ around its evaluation alone, as its own bench does.
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ from twostroke.params import SamplingParams
 
 if TYPE_CHECKING:
     from twostroke.llm import LLM
+
+GREEDY = SamplingParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +70,31 @@ def compare(llm: "LLM", cell: Cell, *, repeat: int, peer: Peer | None) -> Compar
     )
 
 
-def measure_ours(llm: "LLM", cell: Cell, rng: random.Random) -> float:
-    """Seconds of one measurement; random prompts, so that no repeat finds another one's blocks."""
+def measure_ours(llm: "LLM", cell: Cell, rng: random.Random, *, wish: SamplingParams = GREEDY) -> float:
+    """Seconds of one measurement; random prompts, so that no repeat finds another one's blocks.
+
+    wish: how tokens are chosen; the length of the answers is the cell's.
+    """
     heads = [_random_ids(llm, cell.depth, rng) for _ in range(cell.batch)]
     prompts = [head + _random_ids(llm, cell.prompt, rng) for head in heads]
     if cell.kind is Kind.REQUESTS:
-        return _requests_seconds(llm, prompts, max_tokens=cell.generate)
+        return _requests_seconds(llm, prompts, _wish_of(wish, max_tokens=cell.generate))
     if cell.kind is Kind.PREFILL:
         for head in filter(None, heads):
-            _run(llm, [head], max_tokens=1)  # its blocks stay findable
-        return max(run.first_s for run in _run(llm, prompts, max_tokens=1))
+            _run(llm, [head], _wish_of(wish, max_tokens=1))  # its blocks stay findable
+        return max(run.first_s for run in _run(llm, prompts, _wish_of(wish, max_tokens=1)))
     starts = [head or _random_ids(llm, 1, rng) for head in heads]
-    return _decode_seconds(_run(llm, starts, max_tokens=cell.generate + 1), num_tokens=cell.num_tokens)
+    runs = _run(llm, starts, _wish_of(wish, max_tokens=cell.generate + 1))
+    return _decode_seconds(runs, num_tokens=cell.num_tokens)
 
 
-def _requests_seconds(llm: "LLM", prompts: Sequence[list[int]], *, max_tokens: int) -> float:
+def _wish_of(wish: SamplingParams, *, max_tokens: int) -> SamplingParams:
+    return replace(wish, max_tokens=max_tokens, ignore_eos=True)
+
+
+def _requests_seconds(llm: "LLM", prompts: Sequence[list[int]], params: SamplingParams) -> float:
     start_s = llm.now()
-    llm.generate(prompts, SamplingParams(max_tokens=max_tokens, ignore_eos=True))
+    llm.generate(prompts, params)
     return llm.now() - start_s
 
 
@@ -104,9 +114,8 @@ def _decode_seconds(runs: Sequence[_Run], *, num_tokens: int) -> float:
     return (max(counted) - start_s) * num_tokens / len(counted)
 
 
-def _run(llm: "LLM", prompts: Sequence[list[int]], *, max_tokens: int) -> list[_Run]:
+def _run(llm: "LLM", prompts: Sequence[list[int]], params: SamplingParams) -> list[_Run]:
     """Submit all at once; times are on the engine's clock, from the common arrival."""
-    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
     runs = [_Run() for _ in prompts]
     arrival_s = llm.now()
 

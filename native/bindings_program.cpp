@@ -152,6 +152,18 @@ class BoundProgram {
         return program_.step(input);
     }
 
+    // Address and bytes of each stretch, phase by phase.
+    std::vector<std::vector<std::pair<uintptr_t, size_t>>> first_reads(int32_t worker) const {
+        if (worker < 0 || worker >= program_.num_read_plans()) fail("no such worker in a finished program");
+        std::vector<std::vector<std::pair<uintptr_t, size_t>>> phases;
+        for (const std::vector<Stretch>& stretches : program_.first_reads(worker)) {
+            phases.emplace_back();
+            for (const Stretch& stretch : stretches)
+                phases.back().emplace_back(reinterpret_cast<uintptr_t>(stretch.data), stretch.num_bytes);
+        }
+        return phases;
+    }
+
     size_t memory_bytes() const { return program_.memory_bytes(); }
 
   private:
@@ -236,6 +248,7 @@ void bind_program(nb::module_& m) {
              nb::arg("outputs"), nb::arg("weights"), nb::arg("vectors"), nb::arg("ints"), nb::arg("floats"))
         .def("finish", &BoundProgram::finish)
         .def("step", &BoundProgram::step)
+        .def("first_reads", &BoundProgram::first_reads, nb::arg("worker"))
         .def_prop_ro("memory_bytes", &BoundProgram::memory_bytes);
     bind_rows(m);
 }

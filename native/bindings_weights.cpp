@@ -283,6 +283,8 @@ void bind_weights(nb::module_& m) {
         .def_prop_ro("rows", [](const Weight& weight) { return weight.rows; })
         .def_prop_ro("cols", [](const Weight& weight) { return weight.cols; })
         .def_prop_ro("num_bytes", &Weight::num_bytes)
+        .def_prop_ro("address",
+                     [](const Weight& weight) { return reinterpret_cast<uintptr_t>(weight.data()); })
         .def("packed_panel", &packed_panel, nb::arg("panel"))
         .def("unpack_row", &unpack_weight_row, nb::arg("row"));
     nb::class_<WeightArena>(m, "WeightArena")

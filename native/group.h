@@ -10,14 +10,17 @@
 
 #include "frame.h"
 #include "pool.h"
+#include "read_ahead.h"
 
 namespace twostroke {
 
 class Group {
   public:
     virtual ~Group() = default;
-    // Called by every worker of the pool; ends with a barrier.
-    virtual void run(Worker& worker) const = 0;
+    // Called by every worker of the pool; ends with a barrier, at which `ahead` asks for what is read next.
+    virtual void run(Worker& worker, ReadAhead& ahead) const = 0;
+    // The weights a worker reads first, ReadAhead::kMostBytes of them; empty: the group reads none.
+    virtual std::vector<Stretch> first_reads(int /*worker*/) const { return {}; }
     virtual size_t scratch_bytes() const = 0;           // per thread
     virtual size_t shared_bytes() const { return 0; }   // for all
     virtual size_t partial_bytes() const { return 0; }  // for all

@@ -97,7 +97,7 @@ class AttentionGroup : public Group {
     }
 
     void begin_step() override { plan_.begin_step(); }
-    void run(Worker& worker) const override;
+    void run(Worker& worker, ReadAhead& ahead) const override;
 
   private:
     struct Scratch {
@@ -181,7 +181,7 @@ void AttentionGroup::check(std::span<const Instr> instrs) const {
     }
 }
 
-void AttentionGroup::run(Worker& worker) const {
+void AttentionGroup::run(Worker& worker, ReadAhead& ahead) const {
     Carver carver(frame_.scratch[worker.index()].as<uint8_t>());
     const Scratch scratch = carve(carver);
     const int32_t kv_heads = attend_.num_kv_heads;
@@ -189,7 +189,7 @@ void AttentionGroup::run(Worker& worker) const {
         worker.for_each(frame_.step.num_tokens, [&](int32_t token) {
             for (int32_t head = 0; head < kv_heads; ++head) write_token(token, head, scratch.head, scratch.q);
         });
-        worker.barrier();
+        worker.barrier([&] { return ahead.pull(); });
     }
     if (plan_.is_split()) {
         worker.for_each(plan_.first_items().back() * kv_heads,
@@ -199,7 +199,7 @@ void AttentionGroup::run(Worker& worker) const {
             run_entry(plan_.entries()[index / kv_heads], index % kv_heads, scratch);
         });
     }
-    worker.barrier();
+    worker.barrier([&] { return ahead.pull(); });
 }
 
 void AttentionGroup::write_token(int32_t token, int32_t kv_head, float* buffer_k, float* buffer_v) const {

@@ -30,6 +30,8 @@ class LinearGroup : public Group {
         for (int32_t value : linear_.outputs) outputs_.push_back(add_result(value));
         for (const Instr& instr : instrs.subspan(linear + 1)) add_epilogue(instr);
         cut_segments();
+        piece_ = std::max(1, num_panels_ / (frame.num_threads * kPiecesPerThread));
+        num_pieces_ = (num_panels_ + piece_ - 1) / piece_;
     }
 
     size_t scratch_bytes() const override {
@@ -44,7 +46,8 @@ class LinearGroup : public Group {
         return carver.used();
     }
 
-    void run(Worker& worker) const override;
+    std::vector<Stretch> first_reads(int worker) const override;
+    void run(Worker& worker, ReadAhead& ahead) const override;
 
   private:
     // A place for one panel of a value: a tile of the thread's scratch, or the value's own columns.
@@ -124,6 +127,12 @@ class LinearGroup : public Group {
         }
     }
 
+    const Segment& segment_of(int32_t panel) const {
+        size_t index = 0;
+        while (panel >= segments_[index].first_panel + segments_[index].num_panels) ++index;
+        return segments_[index];
+    }
+
     void prepare_row(const Prepared& prepared, int32_t index, bool publish, float* scratch) const {
         chain_.run(index, publish, scratch);
         prepared.fill(frame_.kernels, chain_.find(linear_.inputs[0], index, publish, scratch), index);
@@ -152,11 +161,31 @@ class LinearGroup : public Group {
     std::vector<Segment> segments_;
     int32_t num_tiles_ = 0;
     int32_t num_panels_ = 0;
+    int32_t piece_ = 1;  // panels a thread claims at once
+    int32_t num_pieces_ = 0;
 };
 
-void LinearGroup::run(Worker& worker) const {
+// As for_each shares pieces out.
+std::vector<Stretch> LinearGroup::first_reads(int worker) const {
+    const int32_t first = piece_ * static_cast<int32_t>(int64_t{num_pieces_} * worker / frame_.num_threads);
+    std::vector<Stretch> stretches;
+    size_t left = ReadAhead::kMostBytes;
+    for (int32_t panel = first; panel < num_panels_ && left > 0; ++panel) {
+        const Segment& segment = segment_of(panel);
+        for (int32_t i = segment.first_weight; i < segment.first_weight + segment.num_weights; ++i) {
+            const Weight& weight = *linear_.weights[i];
+            const size_t num_bytes = std::min(left, weight.panel_bytes);
+            if (num_bytes > 0) stretches.push_back({weight.panel(panel - segment.first_panel), num_bytes});
+            left -= num_bytes;
+        }
+    }
+    return stretches;
+}
+
+void LinearGroup::run(Worker& worker, ReadAhead& ahead) const {
     const int32_t num_tokens = frame_.count(axis_);
-    if (num_tokens == 0) return;
+    if (num_tokens == 0) return ahead.next_phase();
+    for (int i = 0; i < ReadAhead::kPullsBeforePrepare; ++i) ahead.pull();
     Carver own(frame_.scratch[worker.index()].as<uint8_t>());
     const Scratch scratch = carve(own);
     Carver common(frame_.shared.as<uint8_t>());
@@ -168,27 +197,24 @@ void LinearGroup::run(Worker& worker) const {
     } else {
         worker.for_each(num_tokens,
                         [&](int32_t index) { prepare_row(prepared, index, true, scratch.chain); });
-        worker.barrier();
+        worker.barrier([&] { return ahead.pull(); });
     }
 
-    const int32_t piece = std::max(1, num_panels_ / (worker.count() * kPiecesPerThread));
-    const int32_t num_pieces = (num_panels_ + piece - 1) / piece;
     const int32_t num_blocks = (num_tokens + kTokenBlock - 1) / kTokenBlock;
-    worker.for_each(num_pieces, num_blocks, [&](int32_t index, int32_t block) {
+    worker.for_each(num_pieces_, num_blocks, [&](int32_t index, int32_t block) {
         const int32_t first = block * kTokenBlock;
         const int32_t count = std::min(kTokenBlock, num_tokens - first);
         const Activations in = prepared.from(first);
-        for (int32_t panel = index * piece; panel < std::min(num_panels_, (index + 1) * piece); ++panel)
+        for (int32_t panel = index * piece_; panel < std::min(num_panels_, (index + 1) * piece_); ++panel)
             run_panel(panel, first, count, in, scratch);
     });
-    worker.barrier();
+    ahead.next_phase();
+    worker.barrier([&] { return ahead.pull(); });
 }
 
 void LinearGroup::run_panel(int32_t panel, int32_t first_token, int32_t num_tokens, const Activations& in,
                             const Scratch& scratch) const {
-    size_t index = 0;
-    while (panel >= segments_[index].first_panel + segments_[index].num_panels) ++index;
-    const Segment& segment = segments_[index];
+    const Segment& segment = segment_of(panel);
     const int32_t local_panel = panel - segment.first_panel;
     const int32_t column = local_panel * kPanelRows;
     const int32_t width = std::min(kPanelRows, linear_.weights[segment.first_weight]->rows - column);

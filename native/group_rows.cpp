@@ -14,10 +14,10 @@ class RowGroup : public Group {
 
     size_t scratch_bytes() const override { return chain_.scratch_floats() * sizeof(float); }
 
-    void run(Worker& worker) const override {
+    void run(Worker& worker, ReadAhead& ahead) const override {
         float* scratch = frame_.scratch[worker.index()].as<float>();
         worker.for_each(frame_.count(axis_), [&](int32_t index) { chain_.run(index, true, scratch); });
-        worker.barrier();
+        worker.barrier([&] { return ahead.pull(); });
     }
 
   private:

@@ -35,11 +35,18 @@ void pause() {
 
 }  // namespace
 
-void Worker::barrier() {
+void Worker::arrive() {
     ++epoch_;
     pool_.lanes_[index_].arrived.store(epoch_, std::memory_order_release);
-    pool_.wait_for_all(index_, epoch_);
 }
+
+bool Worker::is_anyone_late() const {
+    for (int other = 0; other < count(); ++other)
+        if (pool_.is_late(other, epoch_)) return true;
+    return false;
+}
+
+void Worker::wait_for_all() const { pool_.wait_for_all(index_, epoch_); }
 
 // The owner takes items from the front, others from the back. Whoever comes first in a round sets the share
 // up.
@@ -149,15 +156,15 @@ uint64_t Pool::wait_for_run(uint64_t last) {
     return run != last ? run : 0;
 }
 
+// As a difference: the run number in an epoch wraps around after 2^32 runs, weeks of a busy server.
+bool Pool::is_late(int worker, uint64_t epoch) const {
+    return static_cast<int64_t>(lanes_[worker].arrived.load(std::memory_order_acquire) - epoch) < 0;
+}
+
 void Pool::wait_for_all(int self, uint64_t epoch) const {
     for (int other = 0; other < num_threads_; ++other) {
         if (other == self) continue;
-        const std::atomic<uint64_t>& arrived = lanes_[other].arrived;
-        // As a difference: the run number in an epoch wraps around after 2^32 runs, weeks of a busy server.
-        const auto is_late = [&] {
-            return static_cast<int64_t>(arrived.load(std::memory_order_acquire) - epoch) < 0;
-        };
-        for (int spins = 1; is_late(); ++spins) {
+        for (int spins = 1; is_late(other, epoch); ++spins) {
             pause();
             if (spins > kSpinsBeforeYield) sched_yield();
         }

@@ -25,8 +25,18 @@ class Worker {
     int index() const { return index_; }
     int count() const;
 
-    // Returns when every worker of the run has arrived; what they wrote before is visible after.
-    void barrier();
+    // Returns when every worker of the run has arrived; what they wrote before is visible after. While others
+    // are late, calls idle(): a short piece of work, false when there is none left.
+    template <class Idle>
+    void barrier(Idle&& idle) {
+        arrive();
+        while (is_anyone_late() && idle()) {
+        }
+        wait_for_all();
+    }
+    void barrier() {
+        barrier([] { return false; });
+    }
 
     // Calls body(item, pass) once for every item in [0, num_items) and pass in [0, num_passes): own range
     // first, pass by pass, then what late workers have not touched. A barrier must follow before the next
@@ -43,6 +53,9 @@ class Worker {
     friend class Pool;
     Worker(Pool& pool, int index, uint64_t epoch) : pool_(pool), index_(index), epoch_(epoch) {}
 
+    void arrive();
+    bool is_anyone_late() const;
+    void wait_for_all() const;
     bool claim(int owner, int32_t size, int32_t* index);
 
     Pool& pool_;
@@ -89,6 +102,7 @@ class Pool {
     void work(int index, uint64_t run);
     void serve(int index, uint64_t run);
     uint64_t wait_for_run(uint64_t last);
+    bool is_late(int worker, uint64_t epoch) const;
     void wait_for_all(int self, uint64_t epoch) const;
 
     const int num_threads_;

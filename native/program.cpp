@@ -69,6 +69,7 @@ void Program::finish(const std::vector<std::pair<int32_t, int32_t>>& groups) {
             throw std::invalid_argument(instrs_[i].name + ": rope in the first group");
     groups_ = std::move(made);
     allocate();
+    plan_reads();
 }
 
 // What a group reads was written before, and lives outside it or was written in it; values are written once.
@@ -133,6 +134,14 @@ void Program::allocate() {
                 std::max(windows_[instr.group], instr.window > 0 ? instr.window : INT_MAX);
 }
 
+void Program::plan_reads() {
+    read_plans_.resize(frame_.num_threads);
+    for (int32_t worker = 0; worker < frame_.num_threads; ++worker)
+        for (const auto& group : groups_)
+            if (auto stretches = group->first_reads(worker); !stretches.empty())
+                read_plans_[worker].push_back(std::move(stretches));
+}
+
 size_t Program::memory_bytes() const {
     size_t total =
         frame_.arena.size() + frame_.shared.size() + frame_.partials.size() + frame_.angle_pages.size();
@@ -146,7 +155,8 @@ std::string Program::step(const StepInput& input) {
     begin_step(input);
     pool_.run([this](Worker& worker) {
         fill_angles(worker);
-        for (const auto& group : groups_) group->run(worker);
+        ReadAhead ahead(read_plans_[worker.index()]);
+        for (const auto& group : groups_) group->run(worker, ahead);
     });
     return {};
 }

@@ -41,12 +41,16 @@ class Program {
     // Runs one step. An empty string, or what is wrong with the input: then nothing has been written.
     std::string step(const StepInput& input);
 
+    // What a thread reads first in every phase that reads weights; there is one when the program is finished.
+    const ReadPlan& first_reads(int32_t worker) const { return read_plans_[worker]; }
+    int32_t num_read_plans() const { return static_cast<int32_t>(read_plans_.size()); }
     const Limits& limits() const { return frame_.limits; }
     size_t memory_bytes() const;
 
   private:
     void check_reads(int32_t first, int32_t last) const;
     void allocate();
+    void plan_reads();
     std::string check(const StepInput& input) const;
     std::string check_row(const StepInput& input, int32_t row) const;
     std::string check_blocks(const StepInput& input, int32_t row, int32_t group) const;
@@ -57,7 +61,8 @@ class Program {
     Frame frame_;
     std::vector<Instr> instrs_;
     std::vector<std::unique_ptr<Group>> groups_;
-    std::vector<int32_t> windows_;  // per KV group: the widest any attend looks back
+    std::vector<ReadPlan> read_plans_;  // per thread
+    std::vector<int32_t> windows_;      // per KV group: the widest any attend looks back
 };
 
 }  // namespace twostroke

@@ -76,10 +76,11 @@ using Q4_1 = Nibbles<false, true>;
 using Q5_0 = Nibbles<true, false>;
 using Q5_1 = Nibbles<true, true>;
 
-// Four or more tokens compute so long per byte of nibbles that the hardware prefetcher falls behind: measured
-// +27 % when the panel comes from memory, nothing when it is cached. Fewer tokens, and Q8_0, lose by it.
-constexpr int kMinPrefetchTokens = 4;
-constexpr int kPrefetchBytes = 8192;
+// How far ahead a block is asked for when T tokens are computed; 0: the hardware prefetcher alone is faster.
+// Two or more tokens compute so long per byte of nibbles that it falls behind (measured from huge pages: +15
+// % for a whole step of two, one loses 4 %); for one token of Q8_0 it does not reach far enough (+10 %).
+template <class Format, int T>
+constexpr int kPrefetchBytes = Format::kHasNibbles ? (T >= 2 ? 8192 : 0) : (T == 1 ? 4096 : 0);
 
 template <class Format>
 struct Tile {
@@ -137,8 +138,8 @@ struct Tile {
                 const uint8_t* minimums = w + Format::kScalesAt + 64;
                 add_minimums<T>(sum, load_halves(minimums), load_halves(minimums + 32), fixes, fix_stride);
             }
-            if constexpr (Format::kHasNibbles && T >= kMinPrefetchTokens)
-                prefetch_lines(w + kPrefetchBytes, Format::kBlockBytes);
+            if (kPrefetchBytes<Format, T> != 0 && first == 0)  // later tiles find the panel in the caches
+                prefetch_lines(w + kPrefetchBytes<Format, T>, Format::kBlockBytes);
             w += Format::kBlockBytes;
             a += kBlock;
             scales++;

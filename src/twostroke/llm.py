@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twostroke.config import Config, resolve
+from twostroke.core.account import StepRecord
 from twostroke.core.clock import Clock, WallClock
 from twostroke.core.event import Event
 from twostroke.core.ledger import Part
@@ -156,6 +157,10 @@ class LLM:
     def snapshot(self) -> Snapshot:
         """Requests and blocks at this moment."""
         return self._worker.ask(lambda engine: engine.snapshot())
+
+    def observe_steps(self, observer: Callable[[StepRecord], None]) -> None:
+        """Tell `observer` every step from now on, on the engine's thread: hand over and return."""
+        self._worker.ask(lambda engine: engine.observe_steps(observer))
 
     # Answers
 

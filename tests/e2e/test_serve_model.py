@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -276,3 +277,35 @@ def test_eight_streams_of_the_default_model_equal_run() -> None:
         command = [sys.executable, *TWOSTROKE, "run", "--json", "--max-tokens", "24", prompt]
         done = subprocess.run(command, cwd=Path(ROOT), capture_output=True, check=True)
         assert json.loads(done.stdout)["text"] == texts[index]
+
+
+def numbers_of(server: ServerProcess) -> dict[str, float]:
+    with urllib.request.urlopen(f"{server.address}/metrics") as response:
+        lines = response.read().decode().splitlines()
+    samples = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+    return {name.removeprefix("twostroke_"): float(value) for name, value in samples}
+
+
+def test_metrics_account_for_every_answer(server: ServerProcess, client: openai.OpenAI, model: str) -> None:
+    before = numbers_of(server)
+    for max_tokens in (1, 3, 20):
+        client.completions.create(model=model, prompt=[FIRST], max_tokens=max_tokens, n=2)
+    endless = {"model": model, "prompt": [LOOP[0]], "max_tokens": CONTEXT - 2, "stream": True}
+    connection = server.connect("/v1/completions", endless)
+    read_until(connection, b'"text":"y"')
+    connection.close()
+    wait_until(server.is_idle)
+    after = numbers_of(server)
+    grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    ends = {name: value for name, value in grown.items() if name.startswith("request_success_total") and value}
+    assert ends == {
+        'request_success_total{finished_reason="length"}': 4,
+        'request_success_total{finished_reason="stop"}': 2,
+        'request_success_total{finished_reason="cancelled"}': 1,
+    }
+    assert grown["time_to_first_token_seconds_count"] == grown["e2e_request_latency_seconds_count"] == 7
+    assert grown["cancel_latency_seconds_count"] == 1
+    assert grown['wasted_tokens_total{phase="decode"}'] > 0
+    assert grown["iteration_tokens_total_count"] > 0
+    assert (after["num_requests_running"], after["num_requests_waiting"]) == (0, 0)
+    assert after["kv_cache_usage_perc"] == 0

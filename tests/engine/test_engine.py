@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.builders import VOCAB, Bench, ByteText, Listener, ScriptedReader, answer_alone
+from twostroke.core.account import StepRecord
 from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.ledger import Part, StallKind
 from twostroke.core.sequence import FinishReason
-from twostroke.errors import CapacityError
+from twostroke.errors import CapacityError, ParamsError
 from twostroke.params import SamplingParams
 from twostroke.schedule.config import SchedulerConfig
 
@@ -426,3 +427,59 @@ def test_fail_all_goes_on_past_an_end_that_cannot_be_told(
     assert [each.finish is not None for each in listeners] == [False, *[True] * (len(PROMPTS) - 1)]
     assert "request r1 could not be told its end" in caplog.text
     assert not bench.engine.has_work
+
+
+def test_an_observer_hears_every_step_with_its_rows_and_times() -> None:
+    bench = Bench()
+    records: list[StepRecord] = []
+    bench.engine.observe_steps(records.append)
+    bench.add([1, 2, 3], params=SamplingParams(max_tokens=4))
+    bench.run()
+    assert [sum(row.num_tokens for row in record.rows) for record in records] == [3, 1, 1, 1]
+    assert all(record.start_s < record.logits_s <= record.sampled_s <= record.handed_s for record in records)
+
+
+def test_an_observer_that_raises_hears_no_more_and_nobody_else_minds(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    num_heard = []
+
+    def fail(record: StepRecord) -> None:
+        num_heard.append(1)
+        raise ValueError("not listening")
+
+    bench.engine.observe_steps(fail)
+    _, listener = bench.add([1, 2, 3], params=SamplingParams(max_tokens=4))
+    bench.run()
+    assert len(num_heard) == 1
+    assert len(listener.token_ids) == 4
+    assert "an observer of steps raised" in caplog.text
+
+
+def test_waste_is_the_share_of_held_slots_without_a_token() -> None:
+    bench = Bench(block_size=4)
+    assert bench.engine.snapshot().waste_ratio == 0.0
+    bench.add([1, 2, 3, 4, 5], params=SamplingParams(max_tokens=8))
+    bench.engine.step()
+    assert bench.engine.snapshot().waste_ratio == pytest.approx(3 / 8)
+    bench.run()
+    assert bench.engine.snapshot().waste_ratio == 0.0
+
+
+def test_progress_is_told_of_running_requests_alone() -> None:
+    bench = Bench(config=SchedulerConfig(max_rows=2, max_step_tokens=4, max_chunk_tokens=4, min_prefill_tokens=1))
+    name, _ = bench.add(list(range(1, 11)), params=SamplingParams(max_tokens=2))
+    assert bench.engine.progress(name) == 0
+    seen = []
+    while bench.engine.step():
+        seen.append(bench.engine.progress(name))
+    assert seen == [4, 8, 10, None]
+    assert bench.engine.progress("nobody") is None
+
+
+def test_a_name_that_a_running_request_has_is_refused_and_changes_nothing() -> None:
+    bench = Bench()
+    bench.add([1, 2])
+    bench._next = 0
+    with pytest.raises(ParamsError, match="request_id is 'r1'"):
+        bench.add([3, 4])
+    bench.run()

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from twostroke.core.account import Account
+from twostroke.core.account import Account, StepRecord
 from twostroke.core.event import Event, FinishEvent, KVUsage, Timing, TokenEvent, Usage
 from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
@@ -67,6 +67,7 @@ class ScriptedModel:
         self.fingerprint = "scripted"
         self.handles: list[ScriptedHandle] = []
         self.num_running = 0
+        self.step_observers: list[Callable[[StepRecord], None]] = []
         self._lock = threading.Lock()
 
     def now(self) -> float:
@@ -112,6 +113,9 @@ class ScriptedModel:
             self.num_running += 1
         threading.Thread(target=self._speak, args=(name, prompt, params, on_event, handle), daemon=True).start()
         return handle
+
+    def observe_steps(self, observer: Callable[[StepRecord], None]) -> None:
+        self.step_observers.append(observer)
 
     def encode(self, prompt: Any) -> list[int]:
         """A token is a byte of the text, or of what the messages say."""

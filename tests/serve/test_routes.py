@@ -337,12 +337,13 @@ def test_the_key_guards_every_new_route() -> None:
         asked = [
             client.get(f"/v1/models/{MODEL}"),
             client.get("/v1/requests/x"),
+            client.get("/metrics"),
             client.delete("/v1/requests/x"),
             client.post("/tokenize", json={"prompt": "x"}),
             client.post("/detokenize", json={"tokens": [1]}),
         ]
         assert client.get("/ready").status_code == 200
-    assert [response.status_code for response in asked] == [401] * 5
+    assert [response.status_code for response in asked] == [401] * 6
 
 
 # The ledger in replies

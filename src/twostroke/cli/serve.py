@@ -23,12 +23,14 @@ def serve(
     alias: Annotated[list[str] | None, typer.Option(help="Another name for the model; may be repeated.")] = None,
     api_key: Annotated[str | None, typer.Option(help="What clients must send as a bearer token.")] = None,
     max_requests: Annotated[int, typer.Option(help="Running and waiting; more are told to come back.", min=1)] = 256,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log as JSON, a line for every request.")] = False,
     drain_s: Annotated[float, typer.Option(help="Time running answers get to end after SIGTERM.", min=0)] = 30.0,
 ) -> None:
     """Answer over HTTP in OpenAI's API, beside it /health, /ready, /tokenize, /detokenize."""
     if api_key is not None and not api_key.strip():
         raise ConfigError("--api-key is empty: give a key, or leave it out to serve whoever reaches the port")
     with leaving_on_interrupt():  # the web framework: a fifth of a second
+        from twostroke.serve.json_log import log_in_json
         from twostroke.serve.limits import LimitsConfig
         from twostroke.serve.server import listen, serve as serve_until_stopped
 
@@ -36,6 +38,8 @@ def serve(
         sys.stderr.write(f"twostroke: {model} is served at {address}/v1, Ctrl-C ends\n")
         sys.stderr.flush()
 
+    if json_logs:
+        log_in_json()
     config = resolve()
     with (
         listen(host, port) as listener,

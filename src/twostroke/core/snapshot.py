@@ -16,3 +16,4 @@ class Snapshot:
     blocks_total: int
     prefix_queries: int
     prefix_hits: int
+    waste_ratio: float = 0.0  # of the slots in the blocks of live sequences, those without a token

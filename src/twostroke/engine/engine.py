@@ -67,6 +67,11 @@ class Engine:
         self._started: dict[str, Live] = {}  # of these, who had a row already
         self._members: dict[int, Member] = {}
         self._next_sequence_id = 0
+        self._observers: list[Callable[[StepRecord], None]] = []
+
+    def observe_steps(self, observer: Callable[[StepRecord], None]) -> None:
+        """Tell `observer` every step from now on, on this thread: it must return at once."""
+        self._observers.append(observer)
 
     @property
     def has_work(self) -> bool:
@@ -245,6 +250,7 @@ class Engine:
             live.stream.hand_over(now_s)
         if len(self._started) > len(present):
             self._book_absent(record, present)
+        self._tell_observers(record)
         self._end_finished(finished)
         for request_id, live in present.items():
             if live.stream.fault is not None and request_id in self._live:
@@ -257,6 +263,14 @@ class Engine:
             member = self._members.pop(sequence.sequence_id, None)
             if member is not None and sequence.finish_reason is not None:
                 self._end(member.live, sequence.finish_reason)
+
+    def _tell_observers(self, record: StepRecord) -> None:
+        for observer in list(self._observers):
+            try:
+                observer(record)
+            except Exception:
+                logger.exception("an observer of steps raised: it hears no more of them")
+                self._observers.remove(observer)
 
     def _book_absent(self, record: StepRecord, present: Mapping[str, Live]) -> None:
         """A started request without a row lost this step to the scheduler or to its preemption."""
@@ -356,4 +370,13 @@ class Engine:
             blocks_total=blocks.total,
             prefix_queries=cache.num_queries,
             prefix_hits=cache.num_hits,
+            waste_ratio=self._waste_ratio(),
         )
+
+    def _waste_ratio(self) -> float:
+        reserved, wasted = 0, 0.0
+        for member in self._members.values():
+            usage = kv_usage(self._kv_size, self._kv_groups, num_tokens=member.sequence.num_computed)
+            reserved += usage.blocks
+            wasted += usage.blocks * usage.waste_ratio
+        return wasted / reserved if reserved else 0.0

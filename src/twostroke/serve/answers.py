@@ -14,6 +14,7 @@ from typing import Any
 from starlette.types import Receive
 
 from twostroke.core.event import Event, FinishEvent
+from twostroke.core.ledger import Ledger
 from twostroke.errors import TwostrokeError
 from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
@@ -85,6 +86,7 @@ class Answers:
         self.cancelled_s: float | None = None
         self.asked: dict[int, Asked] = {}
         self.finishes: dict[int, FinishEvent] = {}
+        self.ledgers: dict[int, Ledger] = {}  # of those that finished: read once, as it takes a look at every step
         self.num_unfinished = 0
         self._bridge = bridge or EventBridge()
         self._observers = observers
@@ -177,6 +179,7 @@ class Answers:
 
     def _note_end(self, index: int, event: FinishEvent) -> None:
         self.finishes[index] = event
+        self.ledgers[index] = event.account.read()
         self.num_unfinished -= 1
         if self._deadline is not None and not self.num_unfinished:
             self._deadline.cancel()

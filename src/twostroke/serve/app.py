@@ -38,6 +38,7 @@ def create_app(
     app.get("/health")(routes.health)
     app.get("/ready")(routes.ready)
     guards = [] if api_key is None else [Depends(_key_check(api_key))]
+    app.get("/metrics", dependencies=guards)(routes.metrics_text)
     app.get("/v1/models", dependencies=guards)(routes.models)
     app.get("/v1/models/{name:path}", dependencies=guards)(routes.model)
     app.post("/v1/chat/completions", dependencies=guards)(routes.chat_completions)

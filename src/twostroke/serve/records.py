@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Any
 
 from twostroke.core.event import Event, FinishEvent
+from twostroke.core.ledger import Ledger
 from twostroke.serve.answers import Answers
 from twostroke.view.json_report import json_ledger
 
@@ -62,11 +63,13 @@ def record_of(answers: Answers) -> dict[str, Any]:
         "object": "request",
         "status": "running" if is_running else "ended",
         "cancelled_by": answers.cause,
-        "answers": [_answer(index, finish) for index, finish in sorted(answers.finishes.items())],
+        "answers": [
+            _answer(index, finish, answers.ledgers[index]) for index, finish in sorted(answers.finishes.items())
+        ],
     }
 
 
-def _answer(index: int, finish: FinishEvent) -> dict[str, Any]:
+def _answer(index: int, finish: FinishEvent, ledger: Ledger) -> dict[str, Any]:
     usage, timing, kv = finish.usage, finish.timing, finish.kv
     return {
         "index": index,
@@ -83,10 +86,5 @@ def _answer(index: int, finish: FinishEvent) -> dict[str, Any]:
         "tpot_s": timing.tpot_s,
         "e2e_s": timing.e2e_s,
         "kv": {"tokens": kv.tokens, "bytes": kv.bytes, "blocks": kv.blocks, "waste_ratio": kv.waste_ratio},
-        "ledger": ledger_of(finish),
+        "ledger": json_ledger(ledger),
     }
-
-
-def ledger_of(finish: FinishEvent) -> dict[str, Any]:
-    """Every second of an ended answer, by name."""
-    return json_ledger(finish.account.read())

@@ -13,8 +13,8 @@ from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.logprobs import CompletionLogprobs, chat_logprobs
 from twostroke.serve.openai import Wish
-from twostroke.serve.records import ledger_of
 from twostroke.serve.served_model import ServedModel
+from twostroke.view.json_report import json_ledger
 
 
 class Choice:
@@ -151,8 +151,10 @@ class Reply:
 
     def _extras(self) -> dict[str, Any]:
         """The seed that repeats the answer, and the ledger of the answer that finished last where it was asked for."""
-        last = max(self._answers.finishes.values(), key=lambda finish: finish.account.finish_s or 0.0)
-        return {"seed": last.seed} | ({"ledger": ledger_of(last)} if self._wish.wants_ledger else {})
+        finishes = self._answers.finishes
+        last = max(finishes, key=lambda index: finishes[index].account.finish_s or 0.0)
+        ledger = {"ledger": json_ledger(self._answers.ledgers[last])} if self._wish.wants_ledger else {}
+        return {"seed": finishes[last].seed} | ledger
 
 
 def _echo(wish: Wish, index: int, model: ServedModel) -> str:

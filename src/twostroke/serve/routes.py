@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -16,7 +17,9 @@ from twostroke.core.clock import unix_time_s
 from twostroke.serve.answers import Answers, CancelCause, EventBridge
 from twostroke.serve.api_error import ApiError, as_api_error
 from twostroke.serve.body import parse_object, read_body
+from twostroke.serve.json_log import log_end
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.metrics import ServerMetrics
 from twostroke.serve.openai import Wish, no_such_model, read_wish
 from twostroke.serve.records import RequestRecords
 from twostroke.serve.replies import Reply
@@ -36,12 +39,14 @@ class Routes:
 
     def __init__(self, model: ServedModel, *, names: Sequence[str], limits: LimitsConfig) -> None:
         self.records = RequestRecords(max_kept=limits.max_kept_requests)
+        self.metrics = ServerMetrics()
         self.is_draining = False
         self._model = model
         self._names = tuple(names)
         self._limits = limits
         self._started_s = unix_time_s()
         self._bridge: EventBridge | None = None
+        model.observe_steps(self.metrics.observe_step)
 
     # State
 
@@ -59,6 +64,10 @@ class Routes:
                 },
             }
         )
+
+    async def metrics_text(self) -> Response:
+        now = await asyncio.to_thread(self._model.snapshot)
+        return Response(self.metrics.text(now), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def ready(self) -> Response:
         """Whether a new request would be taken."""
@@ -93,13 +102,20 @@ class Routes:
         return await self._answer(request, is_chat=False)
 
     async def _answer(self, request: Request, *, is_chat: bool) -> Response:
+        try:
+            return await self._answer_taken(request, is_chat=is_chat)
+        except ApiError as error:
+            self.metrics.observe_refusal(error)
+            raise
+
+    async def _answer_taken(self, request: Request, *, is_chat: bool) -> Response:
         request_id = self._request_id(request, prefix="chatcmpl" if is_chat else "cmpl")
         self._refuse_beyond_limit()
         answers = Answers(
             request_id=request_id,
             max_pending=self._limits.max_pending_events,
             bridge=self._bridge_here(),
-            observers=[self.records.observe],
+            observers=[self.records.observe, self.metrics.observe, log_end],
         )
         self.records.open(answers)  # while its body is read too: it holds a place
         try:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from twostroke.core.account import StepRecord
 from twostroke.core.event import Event
 from twostroke.core.snapshot import Snapshot
 from twostroke.params import SamplingParams
@@ -29,6 +30,7 @@ class ServedModel(Protocol):
     def fingerprint(self) -> str: ...
     def now(self) -> float: ...
     def snapshot(self) -> Snapshot: ...
+    def observe_steps(self, observer: Callable[[StepRecord], None]) -> None: ...
     def submit(
         self,
         prompt: Any,

@@ -1,0 +1,167 @@
+"""What Prometheus is told: counters and histograms filled as events come, gauges read off the engine when scraped.
+
+Answers tell it their events and the engine its steps; names, words and types are vLLM's where it has the same thing.
+An answer is a sequence: a request for n of them counts n times, here as in `num_requests_running`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from twostroke.core.account import StepRecord
+from twostroke.core.event import Event, FinishEvent, TokenEvent
+from twostroke.core.ledger import Part
+from twostroke.core.phase import Phase
+from twostroke.core.sequence import FinishReason
+from twostroke.core.snapshot import Snapshot
+from twostroke.serve.answers import Answers
+from twostroke.serve.api_error import ApiError
+
+PREFIX = "twostroke"
+# From half a millisecond, as tokens of small models come faster than the first bucket most dashboards have.
+SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
+TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+REJECTIONS = ("queue_full", "context_length_exceeded", "closing")
+LOST = (FinishReason.CANCELLED, FinishReason.ERROR)
+
+
+class ServerMetrics:
+    """One server's numbers, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._ttft = self._seconds("time_to_first_token", "Arrival to the first token of an answer.")
+        self._itl = self._seconds("inter_token_latency", "Gaps between the tokens of an answer.")
+        self._tpot = self._seconds(
+            "request_time_per_output_token",
+            "First to last token over their number less one, per answer of two or more.",
+        )
+        self._e2e = self._seconds("e2e_request_latency", "Arrival to the end of an answer, however it ended.")
+        self._queue = self._seconds("request_queue_time", "Time before an answer's first step, less named parts.")
+        self._prefill = self._seconds("request_prefill_time", "An answer's own time in prefill.")
+        self._decode = self._seconds("request_decode_time", "An answer's own time in decode.")
+        self._cancel = self._seconds("cancel_latency", "From a cancel until the answer's blocks are free.")
+        self._step = self._seconds("step", "One step of the engine, plan to hand-over.", labels=("kind",))
+        self._step_tokens = Histogram(
+            "iteration_tokens_total",
+            "Tokens of one step.",
+            namespace=PREFIX,
+            buckets=TOKENS,
+            registry=self._registry,
+        )
+        self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of answers that ended.")
+        self._tokens = self._counter("generation_tokens", "Tokens of answers.")
+        self._ends = self._counter("request_success", "Answers that ended, by how.", labels=("finished_reason",))
+        self._parts = self._counter("ledger_seconds", "Time of answers that ended, by name.", labels=("part",))
+        self._stalls = self._counter("stall_seconds", "Time answers lost to other work.", labels=("kind",))
+        self._wasted = self._counter("wasted_tokens", "Tokens computed for answers nobody got.", labels=("phase",))
+        self._rejections = self._counter("admission_rejections", "Requests that were not taken.", labels=("reason",))
+        self._last_token_s: dict[tuple[int, int], float] = {}  # of running answers
+
+    def _seconds(self, name: str, text: str, *, labels: tuple[str, ...] = ()) -> Histogram:
+        return Histogram(f"{name}_seconds", text, labels, namespace=PREFIX, buckets=SECONDS, registry=self._registry)
+
+    def _counter(self, name: str, text: str, *, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(name, text, labels, namespace=PREFIX, registry=self._registry)
+
+    # Events
+
+    def observe(self, answers: Answers, index: int, event: Event) -> None:
+        """Called on the event loop with every event of every answer."""
+        key = (id(answers), index)
+        if isinstance(event, TokenEvent):
+            self._observe_token(answers, event, last_s=self._last_token_s.get(key))
+            self._last_token_s[key] = event.time_s
+        else:
+            self._observe_end(answers, index, event)
+            self._last_token_s.pop(key, None)
+
+    def _observe_token(self, answers: Answers, event: TokenEvent, *, last_s: float | None) -> None:
+        self._tokens.inc()
+        if last_s is None:
+            self._ttft.observe(event.time_s - answers.arrival_s)
+        else:
+            self._itl.observe(event.time_s - last_s)
+
+    def _observe_end(self, answers: Answers, index: int, event: FinishEvent) -> None:
+        timing, usage, ledger = event.timing, event.usage, answers.ledgers[index]
+        self._ends.labels(event.reason.value).inc()
+        self._prompt_tokens.inc(usage.prompt_tokens)
+        self._e2e.observe(timing.e2e_s)
+        if timing.tpot_s is not None:
+            self._tpot.observe(timing.tpot_s)
+        for histogram, part in ((self._queue, Part.QUEUE), (self._prefill, Part.PREFILL), (self._decode, Part.DECODE)):
+            histogram.observe(ledger.parts.get(part, 0.0))
+        for part, time_s in ledger.parts.items():
+            self._parts.labels(part.value).inc(max(time_s, 0.0))
+        for stall in ledger.stalls:
+            self._stalls.labels(stall.kind.value).inc(stall.time_s)
+        if event.reason in LOST:
+            self._observe_loss(answers, event)
+
+    def _observe_loss(self, answers: Answers, event: FinishEvent) -> None:
+        usage, finish_s = event.usage, event.account.finish_s
+        num_prefilled = min(event.kv.tokens, usage.prompt_tokens) - usage.cached_tokens
+        self._wasted.labels(Phase.PREFILL.value).inc(max(num_prefilled, 0))
+        self._wasted.labels(Phase.DECODE.value).inc(usage.completion_tokens)
+        if event.reason is FinishReason.CANCELLED and answers.cancelled_s is not None and finish_s is not None:
+            self._cancel.observe(max(finish_s - answers.cancelled_s, 0.0))
+
+    def observe_step(self, record: StepRecord) -> None:
+        """Called on the engine's thread after every step."""
+        phases = {row.phase for row in record.rows}
+        kind = "mixed" if len(phases) > 1 else next(iter(phases)).value
+        self._step.labels(kind).observe(record.handed_s - record.start_s)
+        self._step_tokens.observe(sum([row.num_tokens for row in record.rows]))
+
+    def observe_refusal(self, error: ApiError) -> None:
+        """A request that was not taken for want of room."""
+        if error.code in REJECTIONS:
+            self._rejections.labels(error.code).inc()
+
+    # Scraping
+
+    def text(self, now: Snapshot) -> bytes:
+        """Everything in Prometheus' text format; `now` is the engine at this moment."""
+        return generate_latest(_Scrape(self._registry, now))
+
+
+class _CanCollect(Protocol):
+    def collect(self) -> Iterable[Metric]: ...
+
+
+class _Scrape(CollectorRegistry):
+    """The registry's metrics and what a snapshot says."""
+
+    def __init__(self, registry: _CanCollect, now: Snapshot) -> None:
+        super().__init__()
+        self._kept = registry
+        self._now = now
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._kept.collect()
+        yield from gauges(self._now)
+
+
+def gauges(now: Snapshot) -> Iterator[Metric]:
+    """The engine at one moment."""
+    held_share = now.blocks_held / now.blocks_total if now.blocks_total else 0.0
+    for name, text, value in (
+        ("num_requests_running", "Answers in steps.", now.num_running),
+        ("num_requests_waiting", "Answers that wait for their first step or for their return.", now.num_waiting),
+        ("kv_cache_usage_perc", "Share of KV blocks that running answers hold, 0 to 1.", held_share),
+        ("kv_waste_ratio", "Share of the slots in held KV blocks without a token.", now.waste_ratio),
+    ):
+        yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
+    blocks = GaugeMetricFamily(f"{PREFIX}_kv_blocks", "KV blocks by state.", labels=("state",))
+    for state, count in (("free", now.blocks_free), ("cached", now.blocks_cached), ("held", now.blocks_held)):
+        blocks.add_metric((state,), count)
+    yield blocks
+    for name, text, value in (
+        ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", now.prefix_queries),
+        ("prefix_cache_hits", "Prompt tokens found there.", now.prefix_hits),
+        ("num_preemptions", "Answers that lost their memory to others.", now.num_preemptions),
+    ):
+        yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=value)

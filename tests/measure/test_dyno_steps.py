@@ -10,7 +10,7 @@ from tests.measure.dyno_builders import LIMITS, TRUTH, WINDOW, LawfulReader, Ste
 from twostroke.core.clock import VirtualClock
 from twostroke.core.step_cost import Law
 from twostroke.measure.dyno_shapes import Limits, calibration_shapes, decode_shape, prefill_shape, words
-from twostroke.measure.dyno_steps import MAX_ROUNDS, MAX_STEP_S, MIN_ROUNDS, StepBench
+from twostroke.measure.dyno_steps import MAX_ROUNDS, MAX_STEP_S, MIN_ROUNDS, StepBench, Visit, calm_visits
 from twostroke.program.cost import Row
 
 
@@ -86,6 +86,16 @@ def test_times_are_those_of_the_law_whatever_a_neighbour_does_now_and_then() -> 
     for each in timed.steps:
         assert each.seconds == pytest.approx(TRUTH.seconds(each.shape)), words(each.shape)
     assert timed.num_rounds == MAX_ROUNDS
+
+
+def test_a_step_beside_slow_loops_does_not_count() -> None:
+    calm, read_slow, dot_slow = Visit(1.0, 40e9, 900e9), Visit(1.5, 30e9, 900e9), Visit(1.4, 40e9, 450e9)
+    assert calm_visits([[calm, read_slow, dot_slow], [calm] * 9]) == [[calm], [calm] * 9]
+
+
+def test_where_hardly_anything_was_calm_all_counts() -> None:
+    calm, slow = Visit(1.0, 40e9, 900e9), Visit(1.5, 30e9, 900e9)
+    assert calm_visits([[calm, slow, slow, slow], [calm] * 9])[0] == [calm, slow, slow, slow]
 
 
 def test_references_are_timed_in_turn_with_the_steps() -> None:

@@ -22,7 +22,7 @@ from twostroke.measure.dyno_machine import ReadRate, disk_rate, read_rates, thre
 from twostroke.measure.dyno_overhead import sampling_seconds, step_overhead
 from twostroke.measure.dyno_shapes import Limits, calibration_shapes, decode_shape, prefill_shape
 from twostroke.measure.dyno_steps import StepBench, Timing
-from twostroke.measure.peaks import ensure_peaks
+from twostroke.measure.peaks import Probe, ensure_peaks
 
 STEPS_BUDGET_S = 10.0  # half of what the dyno may take
 SWEEP_BUDGET_S = 3.0  # a model that takes long to load is not loaded again for every number of threads
@@ -73,7 +73,7 @@ def measure_dyno(load: LoadModel, *, home: Path, clock: Clock) -> Dyno:
         if (best := best_threads(phases)) != model.threads:
             model.close()
             model = load(best)
-        return profile(model, phases, home=home, clock=clock, start_s=start_s)
+        return profile(model, phases, reference=reference_of(model), home=home, clock=clock, start_s=start_s)
     finally:
         model.close()
 
@@ -89,7 +89,20 @@ def _sweep(load: LoadModel, model: LoadedModel, clock: Clock, *, until_s: float)
     return tuple(sorted(phases, key=lambda each: each.threads))
 
 
-def profile(model: LoadedModel, phases: tuple[PhaseTimes, ...], *, home: Path, clock: Clock, start_s: float) -> Dyno:
+def reference_of(model: LoadedModel) -> Probe:
+    """The read and the dot loop that are timed in turn with a model's steps, on as many threads."""
+    return _native.Probe(model.reader.isa, model.threads, REFERENCE_BYTES)
+
+
+def profile(
+    model: LoadedModel,
+    phases: tuple[PhaseTimes, ...],
+    *,
+    reference: Probe,
+    home: Path,
+    clock: Clock,
+    start_s: float,
+) -> Dyno:
     """The dyno of a loaded model with its own number of threads; `phases` and `start_s` are of what went before."""
     isa, threads, limits = model.reader.isa, model.threads, limits_of(model)
     weight_bytes = int(model.counts.weight_bytes + model.counts.head_bytes)
@@ -98,7 +111,7 @@ def profile(model: LoadedModel, phases: tuple[PhaseTimes, ...], *, home: Path, c
     sample_s = sampling_seconds(model.sampler, clock=clock)
     bench, shapes = _bench(model, clock), calibration_shapes(limits)
     bench.fill(shapes)
-    timed = bench.time_all(shapes, budget_s=STEPS_BUDGET_S, reference=_native.Probe(isa, threads, REFERENCE_BYTES))
+    timed = bench.time_all(shapes, budget_s=STEPS_BUDGET_S, reference=reference)
     timings = tuple(_with_overhead(each, base_s=base_s, row_s=row_s) for each in timed.steps)
     fit = fit_cost(timings, start=_first_guess(model.counts, peaks, base_s=base_s, row_s=row_s, sample_s=sample_s))
     return Dyno(

@@ -7,12 +7,13 @@ memory nobody wrote is one page of zeros, which no read has to fetch.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from twostroke.core.clock import Clock
 from twostroke.measure.dyno_shapes import Limits, Shape
+from twostroke.measure.peaks import Probe
 from twostroke.program.cost import Row
 from twostroke.program.program import BoundStep
 from twostroke.program.reader import Reader
@@ -21,20 +22,14 @@ FILL_TOKENS = 512  # computed, then copied to every block
 VISIT_S = 0.010  # a short step runs several times in a row
 MAX_RUNS = 5  # of one visit
 MIN_ROUNDS, MAX_ROUNDS = 3, 9
+CALM = 0.9  # of their usual rates: loops below it were disturbed, and so was the step beside them
 MAX_STEP_S = 1.0  # a longer step would eat the time of all others: it is left out
 DOT_ROUNDS = 200_000  # of the probe: about a millisecond, as long as the read
 
 
-class Reference(Protocol):
-    """Loops that share nothing with the kernels. _native.Probe, or a double in tests."""
-
-    def compute(self, unit: str, rounds: int, /) -> int: ...
-    def read(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Median over the rounds."""
+    """Median over the rounds in which the machine was calm."""
 
     shape: Shape
     seconds: float
@@ -48,6 +43,33 @@ class Timings:
     read_bytes_per_s: float
     dot_ops_per_s: float
     num_rounds: int
+
+
+class Visit(NamedTuple):
+    """One look at a shape, and the reference loops right after it."""
+
+    seconds: float
+    read_bytes_per_s: float
+    dot_ops_per_s: float
+
+
+def calm_visits(visits: Sequence[Sequence[Visit]]) -> list[Sequence[Visit]]:
+    """Of each shape the visits of an undisturbed machine: a neighbour that slows a step slows the loops beside it.
+
+    Where fewer than a third were calm, all count: then the disturbance is the machine.
+    """
+    read = _usual([visit.read_bytes_per_s for seen in visits for visit in seen])
+    dot = _usual([visit.dot_ops_per_s for seen in visits for visit in seen])
+    kept: list[Sequence[Visit]] = []
+    for seen in visits:
+        calm = [v for v in seen if v.read_bytes_per_s >= CALM * read and v.dot_ops_per_s >= CALM * dot]
+        kept.append(calm if 3 * len(calm) >= len(seen) else seen)
+    return kept
+
+
+def _usual(rates: list[float]) -> float:
+    """The upper quartile: what the machine does when left alone."""
+    return sorted(rates)[3 * len(rates) // 4]
 
 
 class StepBench:
@@ -101,28 +123,30 @@ class StepBench:
         self._reader.run(step)
         return self._clock.now() - start_s
 
-    def time_all(self, shapes: Sequence[Shape], *, budget_s: float, reference: Reference) -> Timings:
+    def time_all(self, shapes: Sequence[Shape], *, budget_s: float, reference: Probe) -> Timings:
         """All shapes in turn, round after round while the budget lasts: what drifts meets all alike."""
         start_s = self._clock.now()
         steps = self._affordable(shapes)
-        times: list[list[float]] = [[] for _ in steps]
-        reads: list[float] = []
-        dots: list[float] = []
+        visits: list[list[Visit]] = [[] for _ in steps]
         round_s = 0.0
         for number in range(MAX_ROUNDS):
             began_s = self._clock.now()
             if number >= MIN_ROUNDS and began_s + round_s > start_s + budget_s:
                 break
-            for (_, step), seen in zip(steps, times, strict=True):
-                seen.append(self._visit(step))
-                reads.append(self._rate(reference.read))
-                dots.append(self._rate(lambda: reference.compute("int8", DOT_ROUNDS)))
+            for (_, step), seen in zip(steps, visits, strict=True):
+                seconds = self._visit(step)
+                read = self._rate(reference.read)
+                seen.append(Visit(seconds, read, self._rate(lambda: reference.compute("int8", DOT_ROUNDS))))
             round_s = self._clock.now() - began_s
+        calm = calm_visits(visits)
         return Timings(
-            steps=tuple(Timing(shape, median(seen)) for (shape, _), seen in zip(steps, times, strict=True)),
-            read_bytes_per_s=median(reads),
-            dot_ops_per_s=median(dots),
-            num_rounds=len(times[0]),
+            steps=tuple(
+                Timing(shape, median(visit.seconds for visit in seen))
+                for (shape, _), seen in zip(steps, calm, strict=True)
+            ),
+            read_bytes_per_s=median(visit.read_bytes_per_s for seen in calm for visit in seen),
+            dot_ops_per_s=median(visit.dot_ops_per_s for seen in calm for visit in seen),
+            num_rounds=len(visits[0]),
         )
 
     def time_one(self, shape: Shape, *, repeats: int) -> float:

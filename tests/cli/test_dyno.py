@@ -57,7 +57,7 @@ def load(model: str, *, kv: str | None = None) -> LoadedModel:
 def test_the_whole_dyno_runs_on_a_small_model_and_the_next_load_starts_from_it(
     capsys: Capture, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twostroke.measure.dyno.STEPS_BUDGET_S", 1.0)
+    monkeypatch.setattr("twostroke.measure.dyno_steps.MAX_ROUNDS", 3)
     monkeypatch.setattr("twostroke.measure.dyno.REFERENCE_BYTES", 1 << 20)
     monkeypatch.setattr("twostroke.measure.dyno_machine.SIZES", (1 << 20,))
     assert app.main(["dyno", "-m", model, "--json"]) == 0

@@ -102,6 +102,7 @@ def profile(
     home: Path,
     clock: Clock,
     start_s: float,
+    budget_s: float = STEPS_BUDGET_S,
 ) -> Dyno:
     """The dyno of a loaded model with its own number of threads; `phases` and `start_s` are of what went before."""
     isa, threads, limits = model.reader.isa, model.threads, limits_of(model)
@@ -111,9 +112,9 @@ def profile(
     sample_s = sampling_seconds(model.sampler, clock=clock)
     bench, shapes = _bench(model, clock), calibration_shapes(limits)
     bench.fill(shapes)
-    timed = bench.time_all(shapes, budget_s=STEPS_BUDGET_S, reference=reference)
+    timed = bench.time_all(shapes, budget_s=budget_s, reference=reference)
     timings = tuple(_with_overhead(each, base_s=base_s, row_s=row_s) for each in timed.steps)
-    fit = fit_cost(timings, start=_first_guess(model.counts, peaks, base_s=base_s, row_s=row_s, sample_s=sample_s))
+    fit = fit_cost(timings, start=first_guess(model.counts, peaks, base_s=base_s, row_s=row_s, sample_s=sample_s))
     return Dyno(
         key=model.cost_key,
         threads=threads,
@@ -193,7 +194,7 @@ def _with_overhead(timing: Timing, *, base_s: float, row_s: float) -> Timing:
     return Timing(timing.shape, timing.seconds + base_s + row_s * len(timing.shape))
 
 
-def _first_guess(counts: StepCounts, peaks: Peaks, *, base_s: float, row_s: float, sample_s: float) -> StepCost:
+def first_guess(counts: StepCounts, peaks: Peaks, *, base_s: float, row_s: float, sample_s: float) -> StepCost:
     """Where the peaks of the machine would put each term: what the fit starts from."""
 
     def law(num_bytes: float, ops: float) -> Law:

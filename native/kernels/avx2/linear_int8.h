@@ -2,8 +2,8 @@
 // compile it, each with its own way to multiply: Products<kMaxWeight>.
 //
 // A tile is 32 rows x T tokens, lane = row: T is what the 16 registers hold of integer sums, while the fp32
-// sums are touched once per block and may live in memory. More tokens than one tile share weights unpacked to
-// bytes and scales to floats, a piece of K at a time; fewer unpack as they multiply, from the first byte of a
+// sums are touched once per block and may live in memory. Many tokens share weights unpacked to bytes and
+// scales to floats, a piece of K at a time; fewer unpack as they multiply, from the first byte of a
 // panel to its last: nothing else keeps the hardware prefetchers going.
 #pragma once
 
@@ -13,6 +13,8 @@ namespace twostroke::avx2 {
 namespace {
 
 constexpr int32_t kPieceBlocks = 16;
+// From so many tokens on unpacking pays.
+constexpr int32_t kMinPieceTokens = 8;
 
 // A piece of K as unpacked: [block][group of 4 columns][32 rows][4]. A block has one scale or two; w = scale
 // * (q - offset), or scale * q + minimum.
@@ -417,7 +419,7 @@ void linear_bytes(const uint8_t* panel, int32_t K, const Activations& in, int32_
                                       Int8Tile<Chosen, PackedBytes>{{panel}, K / kBlock, 0, in, out});
 }
 
-// No more tokens than one tile.
+// Few tokens: every tile unpacks as it multiplies.
 template <class Products, class Format>
 void linear_packed(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens,
                    const OutputTile& out, Piece& piece) {
@@ -441,7 +443,7 @@ void linear_pieces(const uint8_t* panel, int32_t K, const Activations& in, int32
                    const OutputTile& out, void* scratch) {
     using Chosen = Products<Format::kMaxWeight>;
     auto& piece = *static_cast<Piece*>(scratch);
-    if (num_tokens <= Chosen::kMaxTokens)
+    if (num_tokens < kMinPieceTokens)
         return linear_packed<Chosen, Format>(panel, K, in, num_tokens, out, piece);
     for (int32_t block = 0; block < K / kBlock; block += kPieceBlocks) {
         const int32_t left = K / kBlock - block, num = left < kPieceBlocks ? left : kPieceBlocks;

@@ -37,7 +37,7 @@ report = {{
 if has_depth:
     report |= {{"n_depth": int(asked.get("-d", 0)), "backends": "CPU"}}
 else:
-    report |= {{"cuda": False, "vulkan": False}}
+    report |= {{"cuda": False, "vulkan": False, "rpc": "0"}}
 report |= {changes!r}
 print(json.dumps([report] * (2 if manner == "twice" else 1)))
 """

@@ -53,6 +53,7 @@ def test_several_sequences_at_once_are_refused(tmp_path: Path) -> None:
         ({"n_depth": 5}, "reports n_depth 5"),
         ({"backends": "CUDA"}, "runs on CUDA: comparisons are of CPUs"),
         ({"vulkan": True}, "runs on vulkan"),
+        ({"rpc": "1"}, "runs on rpc"),
     ],
 )
 def test_a_report_of_something_else_is_no_measurement(tmp_path: Path, changes: dict[str, object], words: str) -> None:

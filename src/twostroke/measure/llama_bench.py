@@ -19,6 +19,7 @@ from twostroke.measure.cell import Cell, Kind
 
 MAX_SHOWN = 500  # characters of what it says
 ACCELERATORS = ("cuda", "vulkan", "metal", "sycl", "rpc")  # fields of older reports, true where it runs there
+NOT_THERE = (None, False, "0")  # rpc is a string
 TRIAL = Cell(Kind.PREFILL, prompt=1)
 
 
@@ -96,7 +97,7 @@ class LlamaBench:
         for field, value in expected.items():
             if report.get(field, 0) != value:
                 raise TwostrokeError(f"{self.name} reports {field} {report.get(field)!r}, asked for was {value!r}")
-        elsewhere = [name for name in ACCELERATORS if report.get(name)]
+        elsewhere = [name for name in ACCELERATORS if report.get(name) not in NOT_THERE]
         if elsewhere or report.get("backends", "CPU") not in ("CPU", "BLAS,CPU", "BLAS"):
             raise TwostrokeError(
                 f"{self.name} runs on {', '.join(elsewhere) or report['backends']}: "

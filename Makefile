@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files src native) CMakeLists.txt pyproject.toml
 NATIVE_CODE := $(shell git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.h' 'tests/native/*.cpp')
 
-.PHONY: check test unit test-all bench docs native clean
+.PHONY: check test unit test-all test-neon bench docs native clean
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
@@ -21,8 +21,19 @@ test: $(VENV)/test.stamp
 unit: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n auto --ignore=tests/parity --ignore=tests/e2e --ignore=tests/native
 
-test-all: $(VENV)/oracle.stamp
+test-all: $(VENV)/oracle.stamp test-neon
 	$(BIN)/python -m pytest -m ''
+
+# The kernels of 64-bit Arm, compiled here and run under emulation on three kinds of processor.
+test-neon: $(VENV)/dev.stamp
+	@if command -v aarch64-linux-gnu-g++ > /dev/null && command -v qemu-aarch64-static > /dev/null; then \
+	  $(BIN)/cmake -S . -B build/neon -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	    -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64_linux.cmake -DTWOSTROKE_KERNEL_TESTS=ON && \
+	  $(BIN)/cmake --build build/neon && $(BIN)/ctest --test-dir build/neon --output-on-failure; \
+	else \
+	  echo "test-neon skipped: it needs aarch64-linux-gnu-g++ and qemu-aarch64-static" \
+	    "(Debian, Ubuntu: apt-get install g++-aarch64-linux-gnu qemu-user-static)"; \
+	fi
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/twostroke bench --vs llama.cpp

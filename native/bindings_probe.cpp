@@ -25,6 +25,9 @@ const ProbeKernels& probes_of(const std::string& isa) {
     if (isa == "avx2") return avx2_probes();
     if (isa == "avxvnni") return avxvnni_probes();
     if (isa == "avx512") return avx512_probes();
+#elif TWOSTROKE_AARCH64
+    if (isa == "neon") return neon_probes();
+    if (isa == "neon_i8mm") return neon_i8mm_probes();
 #endif
     throw nb::value_error(("no probes for ISA " + isa).c_str());
 }

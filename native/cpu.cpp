@@ -2,6 +2,8 @@
 
 #if TWOSTROKE_X86_64
 #include <cpuid.h>
+#elif TWOSTROKE_AARCH64 && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace twostroke {
@@ -52,6 +54,25 @@ bool can_run_avx512() {
     return base && vnni && bf16;
 }
 
+#elif TWOSTROKE_AARCH64
+
+// What the kernel lists, it saves. Bits by their number: a C library may be older than they are.
+struct Capabilities {
+    unsigned long first = 0, second = 0;
+};
+
+Capabilities capabilities() {
+#ifdef __linux__
+    return {getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
+#else
+    return {};
+#endif
+}
+
+bool can_run_neon() { return (capabilities().first >> 20 & 1) != 0; }  // ASIMDDP
+
+bool can_run_neon_i8mm() { return can_run_neon() && (capabilities().second >> 13 & 1) != 0; }
+
 #endif
 
 }  // namespace
@@ -62,6 +83,9 @@ std::vector<std::string_view> usable_isas() {
     if (can_run_avx512()) isas.push_back("avx512");
     if (can_run_avxvnni()) isas.push_back("avxvnni");
     if (can_run_avx2()) isas.push_back("avx2");
+#elif TWOSTROKE_AARCH64
+    if (can_run_neon_i8mm()) isas.push_back("neon_i8mm");
+    if (can_run_neon()) isas.push_back("neon");
 #endif
     isas.push_back("portable");
     return isas;
@@ -74,6 +98,9 @@ const KernelTable* find_kernels(std::string_view isa) {
         if (isa == "avx512") return &avx512_kernels();
         if (isa == "avxvnni") return &avxvnni_kernels();
         if (isa == "avx2") return &avx2_kernels();
+#elif TWOSTROKE_AARCH64
+        if (isa == "neon_i8mm") return &neon_i8mm_kernels();
+        if (isa == "neon") return &neon_kernels();
 #endif
         return &portable_kernels();
     }

@@ -3,6 +3,8 @@
 // are.
 #pragma once
 
+#include <cstdint>
+
 #if TWOSTROKE_X86_64
 #include <xmmintrin.h>
 #endif
@@ -26,6 +28,17 @@ class FloatState {
     static constexpr unsigned kMasked = 0x1F80;
     static constexpr unsigned kFlush = 0x8000 | 0x0040;  // FTZ, DAZ
     unsigned saved_;
+#elif TWOSTROKE_AARCH64
+    explicit FloatState(Denormals denormals = Denormals::zero) {
+        __asm__ volatile("mrs %0, fpcr" : "=r"(saved_));
+        set(denormals == Denormals::zero ? kFlush : 0);
+    }
+    ~FloatState() { set(saved_); }
+
+  private:
+    static constexpr uint64_t kFlush = 1 << 24;  // FZ
+    static void set(uint64_t word) { __asm__ volatile("msr fpcr, %0" ::"r"(word)); }
+    uint64_t saved_;
 #else
     explicit FloatState(Denormals = Denormals::zero) {}
     ~FloatState() {}

@@ -30,6 +30,8 @@ constexpr uint64_t kCountMask = (uint64_t{1} << kCountBits) - 1;
 void pause() {
 #if TWOSTROKE_X86_64
     _mm_pause();
+#elif TWOSTROKE_AARCH64
+    __asm__ volatile("isb");  // `yield` does nothing on most cores
 #endif
 }
 

@@ -61,7 +61,7 @@ def test_ollama_store_can_be_elsewhere(tmp_path: Path) -> None:
     assert resolve({"OLLAMA_MODELS": str(tmp_path)}).ollama_models == tmp_path
 
 
-@pytest.mark.parametrize("isa", ["portable", "avx2", "avxvnni", "avx512"])
+@pytest.mark.parametrize("isa", ["portable", "avx2", "avxvnni", "avx512", "neon", "neon_i8mm"])
 def test_isa_can_be_forced(isa: str) -> None:
     assert resolve({"TWOSTROKE_ISA": isa}).isa == isa
 

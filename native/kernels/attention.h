@@ -118,6 +118,10 @@ void fill_attention(KernelTable& table);
 namespace avx512 {
 void fill_attention(KernelTable& table);
 }
+#elif TWOSTROKE_AARCH64
+namespace neon {
+void fill_attention(KernelTable& table);
+}
 #endif
 
 }  // namespace twostroke

@@ -13,6 +13,10 @@ void fill_linear(KernelTable& table);
 namespace avx512 {
 void fill_linear(KernelTable& table);
 }
+#elif TWOSTROKE_AARCH64
+namespace neon {
+void fill_linear(KernelTable& table);
+}
 #endif
 
 }  // namespace twostroke

@@ -21,6 +21,9 @@ const ProbeKernels& portable_probes();
 const ProbeKernels& avx2_probes();
 const ProbeKernels& avxvnni_probes();
 const ProbeKernels& avx512_probes();
+#elif TWOSTROKE_AARCH64
+const ProbeKernels& neon_probes();
+const ProbeKernels& neon_i8mm_probes();
 #endif
 
 }  // namespace twostroke

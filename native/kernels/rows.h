@@ -55,6 +55,10 @@ void fill_rows(KernelTable& table);
 namespace avx512 {
 void fill_rows(KernelTable& table);
 }
+#elif TWOSTROKE_AARCH64
+namespace neon {
+void fill_rows(KernelTable& table);
+}
 #endif
 
 }  // namespace twostroke

@@ -60,6 +60,9 @@ const KernelTable& portable_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avxvnni_kernels();
 const KernelTable& avx512_kernels();
+#elif TWOSTROKE_AARCH64
+const KernelTable& neon_kernels();
+const KernelTable& neon_i8mm_kernels();
 #endif
 
 }  // namespace twostroke

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from twostroke.errors import ConfigError
 
-Isa = Literal["portable", "avx2", "avxvnni", "avx512"]
+Isa = Literal["portable", "avx2", "avxvnni", "avx512", "neon", "neon_i8mm"]
 
 PREFIX = "TWOSTROKE_"
 MAX_THREADS = 1024  # more is a mistake on every machine this runs on

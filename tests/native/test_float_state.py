@@ -16,18 +16,24 @@ from twostroke.program.reader import Precision
 from twostroke.sample.sampler import Sampler
 
 pytestmark = pytest.mark.skipif(
-    platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc", reason="reads MXCSR as glibc lays it out"
+    platform.machine() not in ("x86_64", "aarch64") or platform.libc_ver()[0] != "glibc",
+    reason="reads the control word as glibc lays it out",
 )
 
 ISAS = _native.usable_isas()
 EVERY_ISA = pytest.mark.parametrize("isa", ISAS)
-DEFAULT = 0x1F80  # every exception masked
-TOWARDS = {"down": DEFAULT | 1 << 13, "up": DEFAULT | 2 << 13, "zero": DEFAULT | 3 << 13}
-FLUSHES = DEFAULT | 0x8000 | 0x0040  # denormals written and read as zero
-WORDS = {**TOWARDS, "flush": FLUSHES, "both": FLUSHES | 3 << 13}
+IS_ARM = platform.machine() == "aarch64"  # FPCR, which is not MXCSR
+DEFAULT = 0 if IS_ARM else 0x1F80  # every exception masked
+if IS_ARM:
+    ROUNDING = {"down": 2 << 22, "up": 1 << 22, "zero": 3 << 22}
+else:
+    ROUNDING = {"down": 1 << 13, "up": 2 << 13, "zero": 3 << 13}
+TOWARDS = {name: DEFAULT | bits for name, bits in ROUNDING.items()}
+FLUSHES = DEFAULT | (1 << 24 if IS_ARM else 0x8000 | 0x0040)  # denormals written and read as zero
+WORDS = {**TOWARDS, "flush": FLUSHES, "both": FLUSHES | ROUNDING["zero"]}
 EVERY_WORD = pytest.mark.parametrize("word", WORDS.values(), ids=WORDS)
-_FLAGS = 0x3F  # what has happened, not how to compute: Python's own sums set them
-_MXCSR_AT = 28  # bytes into glibc's fenv_t
+_FLAGS = 0 if IS_ARM else 0x3F  # what has happened, not how to compute: Python's own sums set them
+_WORD_AT = 0 if IS_ARM else 28  # bytes into glibc's fenv_t
 
 
 def _environment() -> bytearray:
@@ -42,14 +48,14 @@ def _at(place: bytearray) -> "ctypes.Array[ctypes.c_char]":
 
 
 def control_word() -> int:
-    return int.from_bytes(_environment()[_MXCSR_AT : _MXCSR_AT + 4], "little") & ~_FLAGS
+    return int.from_bytes(_environment()[_WORD_AT : _WORD_AT + 4], "little") & ~_FLAGS
 
 
 @contextmanager
 def calling_under(word: int) -> Iterator[None]:
     """This thread computes under another word; the block must leave it as it was set."""
     libm, before, changed = ctypes.CDLL("libm.so.6"), _environment(), _environment()
-    changed[_MXCSR_AT : _MXCSR_AT + 4] = word.to_bytes(4, "little")
+    changed[_WORD_AT : _WORD_AT + 4] = word.to_bytes(4, "little")
     assert libm.fesetenv(_at(changed)) == 0
     try:
         assert control_word() == word

@@ -14,12 +14,13 @@ MACHINE = platform.machine()
 
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 # What an instruction is made of, and the words one of which must stand in the name of its function.
-X86_NEEDS = {
+Needs = dict[re.Pattern[str], tuple[str, ...]]
+X86_NEEDS: Needs = {
     re.compile(r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|%k[0-7]"): ("avx512",),
     re.compile(r"^vpdpbusds?\b"): ("avx512", "avxvnni"),
     re.compile(r"^v\w+ .*%[xy]mm"): ("avx512", "avxvnni", "avx2"),
 }
-ARM_NEEDS = {
+ARM_NEEDS: Needs = {
     re.compile(r"^(us|su)dot\b|^(s|u|us)mmla\b"): ("neon_i8mm",),
     re.compile(r"^[su]dot\b"): ("neon",),
 }

@@ -4,6 +4,7 @@
 
 #include <cfloat>
 
+#include "kernels/neon/attention_int8.h"
 #include "kernels/neon/lanes.h"
 
 namespace twostroke::neon {
@@ -353,6 +354,7 @@ void attend_chunk(KVPrecision precision, const QueryTile& tile, int32_t chunk_po
     if (precision == KVPrecision::f32) ChunkAttention<F32>(tile, chunk_pos, units, scratch, partial).run();
     if (precision == KVPrecision::f16) ChunkAttention<F16>(tile, chunk_pos, units, scratch, partial).run();
     if (precision == KVPrecision::bf16) ChunkAttention<BF16>(tile, chunk_pos, units, scratch, partial).run();
+    if (precision == KVPrecision::int8) attend_int8(tile, chunk_pos, units, scratch, partial);
 }
 
 // Up to 4 elements in 16 bits each.
@@ -390,12 +392,17 @@ void write_kv(KVPrecision precision, const float* k, const float* v, int32_t hea
               uint8_t* unit) {
     if (precision == KVPrecision::f32)
         write_floats(k, v, head_dim, slot, unit);
+    else if (precision == KVPrecision::int8)
+        write_int8(k, v, head_dim, slot, unit);
     else
         write_halves(precision, k, v, head_dim, slot, unit);
 }
 
-void pack_query(KVPrecision precision, const float* q, int32_t n, void* out) {
-    auto* packed = static_cast<float*>(out);
+void pack_queries(KVPrecision precision, const float* q, int32_t num_rows, int32_t head_dim,
+                  const PackedQueries& out) {
+    if (precision == KVPrecision::int8) return pack_int8(q, num_rows, head_dim, out);
+    auto* packed = static_cast<float*>(out.q);
+    const int32_t n = num_rows * head_dim;
     for (int32_t i = 0; i < n; i += 4) {
         const float32x4_t v = load_first(q + i, n - i);
         store_first(packed + i, precision == KVPrecision::bf16 ? round_to_bf16(v) : v, n - i);
@@ -437,7 +444,7 @@ void finish(const Partial& total, int32_t row, int32_t head_dim, float* out) {
         store_first(out + d, vdivq_f32(vld1q_f32(sums + d), sum), head_dim - d);
 }
 
-constexpr AttentionKernels kAttention = {write_kv, pack_query, attend_chunk, fold, finish};
+constexpr AttentionKernels kAttention = {write_kv, pack_queries, attend_chunk, fold, finish};
 
 }  // namespace
 

@@ -10,8 +10,9 @@
 namespace twostroke::checks {
 namespace {
 
-constexpr KVPrecision kPrecisions[] = {KVPrecision::f32, KVPrecision::f16, KVPrecision::bf16};
-constexpr const char* kNames[] = {"f32", "f16", "bf16"};
+constexpr KVPrecision kPrecisions[] = {KVPrecision::f32, KVPrecision::f16, KVPrecision::bf16,
+                                       KVPrecision::int8};
+constexpr const char* kNames[] = {"f32", "f16", "bf16", "int8"};
 
 struct Case {
     KVPrecision precision;
@@ -104,16 +105,21 @@ class Queries {
         const int32_t token_size = of_.heads * of_.head_dim;
         const Guarded<float> from(
             {q_.begin() + token * token_size, q_.begin() + (token + num_tokens) * token_size});
-        packed_.resize(from.size());
-        kernels_.attention->pack_query(of_.precision, from.data(), num_tokens * token_size, packed_.data());
-        return {packed_.data(),        num_tokens, of_.heads, of_.head_dim,
-                of_.first_pos + token, of_.window, 0.3f,      of_.softcap};
+        const int32_t num_rows = num_tokens * of_.heads;
+        packed_.resize(num_rows * int8_stride(of_.head_dim));
+        scale_.resize(num_rows);
+        sum_.resize(num_rows);
+        kernels_.attention->pack_queries(of_.precision, from.data(), num_rows, of_.head_dim,
+                                         {packed_.data(), scale_.data(), sum_.data()});
+        return {packed_.data(), scale_.data(),         sum_.data(), num_tokens, of_.heads,
+                of_.head_dim,   of_.first_pos + token, of_.window,  0.3f,       of_.softcap};
     }
 
   private:
     const KernelTable& kernels_;
     const Case& of_;
-    std::vector<float> q_, packed_;
+    std::vector<float> q_, packed_, scale_;
+    std::vector<int32_t> sum_;
 };
 
 void attend(const KernelTable& kernels, const Case& of, const QueryTile& tile, const Keys& keys,
@@ -143,7 +149,10 @@ void test_case(const Isa& isa, const Case& of) {
     for (int32_t token = 0; token < of.num_tokens; ++token)
         attend(isa.kernels, of, queries.tile(token, 1), keys, alone.view(token * of.heads));
     // P is rounded to 8 bits over bf16: where an exp differs in its last bit, P may by one of 256.
-    const float tolerance = of.precision == KVPrecision::bf16 ? 2e-3f : 1e-5f;
+    // Over int8 it is a whole number of 2^-14.
+    const float tolerance = of.precision == KVPrecision::bf16   ? 2e-3f
+                            : of.precision == KVPrecision::int8 ? 2e-4f
+                                                                : 1e-5f;
     for (int32_t row = 0; row < of.num_rows(); ++row) {
         const std::string where = of.name(isa);
         check(got.max(row) == wanted.max(row) || std::fabs(got.max(row) - wanted.max(row)) < 1e-5f, "maximum",

@@ -37,6 +37,7 @@ from twostroke.errors import (
 from twostroke.llm import LLM
 from twostroke.params import BeamSearch, SamplingParams
 from twostroke.schedule.config import SchedulerConfig
+from twostroke.structure import Structure, StructureKind
 from twostroke.text.byte_alphabet import CHAR_OF_BYTE
 
 WAIT_S = 20.0
@@ -762,4 +763,28 @@ def test_a_cancelled_search_ends_and_frees_its_beams(llm: LLM) -> None:
     handle = llm.submit(LOOP, SamplingParams(max_tokens=900, beam=BeamSearch()))
     handle.cancel()
     assert handle.result(WAIT_S).finish_reason is FinishReason.CANCELLED
+    wait_idle(llm)
+
+
+def test_an_answer_follows_its_structure_whatever_the_model_would_say(llm: LLM) -> None:
+    digits = Structure(kind=StructureKind.REGEX, source="[0-9]{3}")
+    free, held = (llm.submit("why?", SamplingParams(structure=wish)) for wish in (None, digits))
+    assert held.result(WAIT_S).text.isdigit()
+    assert held.result(WAIT_S).finish_reason is FinishReason.STOP
+    assert held.result(WAIT_S).token_ids[-1] == EOS
+    assert Part.GRAMMAR_COMPILE in held.result(WAIT_S).ledger.parts
+    assert free.result(WAIT_S).text == ANSWER
+
+
+@pytest.mark.parametrize(("max_tokens", "reason"), [(1, "length"), (3, "length"), (4, "stop"), (9, "stop")])
+def test_a_structure_that_is_not_complete_at_the_limit_says_so(llm: LLM, max_tokens: int, reason: str) -> None:
+    digits = Structure(kind=StructureKind.REGEX, source="[0-9]{3}")
+    (result,) = llm.generate("why?", SamplingParams(structure=digits, max_tokens=max_tokens))
+    assert result.finish_reason == reason
+    assert len(result.token_ids) == min(max_tokens, 4)
+
+
+def test_a_structure_that_does_not_compile_is_refused_before_anything_is_queued(llm: LLM) -> None:
+    with pytest.raises(ParamsError, match="structure of kind regex is refused"):
+        llm.generate("why?", SamplingParams(structure=Structure(kind=StructureKind.REGEX, source="(")))
     wait_idle(llm)

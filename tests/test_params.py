@@ -40,6 +40,7 @@ def test_nothing_said_is_greedy_and_unfiltered() -> None:
         "stop_token_ids": (),
         "ignore_eos": False,
         "logprobs": None,
+        "structure": None,
         "logit_bias": (),
         "min_tokens": 0,
         "beam": None,

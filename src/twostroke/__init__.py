@@ -29,6 +29,7 @@ if typing.TYPE_CHECKING:
     from twostroke.handle import Handle
     from twostroke.llm import LLM
     from twostroke.params import BeamSearch, SamplingParams
+    from twostroke.structure import Structure, StructureKind
 else:
 
     def __getattr__(name: str) -> object:
@@ -69,6 +70,8 @@ __all__ = [
     "RequestError",
     "Result",
     "SamplingParams",
+    "Structure",
+    "StructureKind",
     "TermsError",
     "TokenEvent",
     "TwostrokeError",
@@ -83,4 +86,5 @@ _HOMES = {
     "twostroke.handle": ("Handle",),
     "twostroke.llm": ("LLM",),
     "twostroke.params": ("BeamSearch", "SamplingParams"),
+    "twostroke.structure": ("Structure", "StructureKind"),
 }

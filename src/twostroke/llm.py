@@ -10,10 +10,11 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +46,12 @@ from twostroke.params import BeamSearch, SamplingParams
 from twostroke.phase_use import phase_report
 from twostroke.program.cost import Row
 from twostroke.prompt import Message, Prompt, contents_of, is_chat, refuse_lone_surrogates, several
+from twostroke.structure import Structure
 
 MAX_CHOICE_INDEX = 2**32 - 1  # a word of the noise's counter
+if TYPE_CHECKING:
+    from twostroke.sample.grammar import Grammar, GrammarCompiler
+
 SYSTEM_ROLES = ("system", "developer")
 
 
@@ -252,6 +257,7 @@ class LLM:
         token_ids = self._prompt_ids(prompt, params.max_tokens, spent)
         self._check_ids(token_ids)
         self._check_context(len(token_ids), params.max_tokens)
+        grammar = self._grammar(params.structure, spent)
         request = Request(
             request_id=request_id or f"r{next(self._request_numbers)}",
             prompt_token_ids=tuple(token_ids),
@@ -262,6 +268,7 @@ class LLM:
             | (frozenset() if params.ignore_eos else self._loaded.text.end_ids),
             choice_index=choice_index,
             salt=salt,
+            grammar=grammar,
             spent=spent,
             continues_text=not is_chat(prompt),
         )
@@ -338,6 +345,28 @@ class LLM:
     def _cancel(self, request_id: str) -> None:
         with suppress(TwostrokeError):  # a closed model has ended all its requests
             self._worker.call(lambda engine: engine.cancel(request_id))
+
+    def _grammar(self, structure: Structure | None, spent: dict[Part, float]) -> "Grammar | None":
+        """Compiled here, on the caller's thread; books the time it took."""
+        if structure is None:
+            return None
+        start_s = self._clock.now()
+        grammar = self._grammars.compile(structure)
+        spent[Part.GRAMMAR_COMPILE] = self._clock.now() - start_s
+        return grammar
+
+    @cached_property
+    def _grammars(self) -> "GrammarCompiler":
+        from twostroke.sample.grammar import GrammarCompiler, Words  # a library that few programs need
+
+        size = min(self.program.vocab_size, self.tokenizer.vocab_size)
+        words = Words(
+            [self.tokenizer.token_bytes(token_id) for token_id in range(size)],
+            control_ids=[token_id for token_id in self.tokenizer.control_ids if token_id < size],
+            end_ids=[token_id for token_id in self._loaded.text.end_ids if token_id < size],
+            encode=lambda text: self.tokenizer.encode(text, add_bos=False),
+        )
+        return GrammarCompiler(words)
 
     def _check_params(self, params: object, on_event: object) -> None:
         """What SamplingParams cannot know: the vocabulary, and that they are there at all."""

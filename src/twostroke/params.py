@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from twostroke.errors import ParamsError
+from twostroke.structure import Structure
 
 MAX_LOGPROBS = 20  # OpenAI's limit for top_logprobs
 MAX_STOP_STRINGS = 16
@@ -23,6 +24,7 @@ NOT_WITH_BEAM = (
     "min_tokens",
     "seed",
     "logprobs",
+    "structure",
 )
 
 
@@ -62,7 +64,8 @@ class SamplingParams:
     Penalties look at prompt and answer (`repetition_penalty`) or at the answer alone
     (`presence_penalty`, `frequency_penalty`). `logit_bias` is pairs of token id and what is added to its logit.
     Before `min_tokens` no end token is drawn and no stop string is looked for. `logprobs` is the number of
-    best alternatives to report beside the sampled token (0: the sampled token alone; None: none at all). `beam`
+    best alternatives to report beside the sampled token (0: the sampled token alone; None: none at all). `structure` is
+    a grammar the answer follows; what is not complete at max_tokens is cut there, finish reason length. `beam`
     searches for the likeliest answer instead of drawing one: it goes with max_tokens, stop, stop_token_ids, ignore_eos
     and a repetition_penalty of at least 1.
 
@@ -84,6 +87,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    structure: Structure | None = None
     beam: BeamSearch | None = None
 
     def __post_init__(self) -> None:
@@ -110,6 +114,8 @@ class SamplingParams:
         _check_stop(self.stop, self.stop_token_ids)
         if not isinstance(self.ignore_eos, bool):
             raise ParamsError(f"ignore_eos is {self.ignore_eos!r}: it must be true or false", field="ignore_eos")
+        if self.structure is not None:
+            self._check_structure()
         if self.beam is not None:
             self._check_beam()
 
@@ -126,6 +132,17 @@ class SamplingParams:
             stop_token_ids=self.stop_token_ids,
             ignore_eos=self.ignore_eos,
         )
+
+    def _check_structure(self) -> None:
+        if not isinstance(self.structure, Structure):
+            raise ParamsError(f"structure is {self.structure!r}: it must be a Structure or None", field="structure")
+        for name in ("ignore_eos", "min_tokens"):
+            if getattr(self, name):
+                raise ParamsError(
+                    f"{name} is {getattr(self, name)!r}: a grammar says where the answer ends, leave out {name} "
+                    "or structure",
+                    field=name,
+                )
 
     def _check_beam(self) -> None:
         if not isinstance(self.beam, BeamSearch):

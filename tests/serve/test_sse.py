@@ -13,6 +13,7 @@ from tests.serve.serve_builders import (
     make_completion,
 )
 from twostroke.core.sequence import FinishReason
+from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.sse import encode_event
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -111,3 +112,25 @@ def test_an_event_is_one_line_whatever_its_text() -> None:
     assert event.count(b"\n") == 2
     assert event.endswith(b"\n\n")
     assert json.loads(event[6:])["text"] == "a\r\nb\n\nc\u2028d\0"
+
+
+def test_silence_is_broken_by_comments_that_are_no_events() -> None:
+    model = ScriptedModel(["a", "b"], pause_s=0.2)
+    with client_of(model, limits=LimitsConfig(keep_alive_s=0.02)) as client:
+        blocks = client.post(CHAT, json=make_chat(stream=True)).text.split("\n\n")
+        whole = client.post(CHAT, json=make_chat()).text
+    assert blocks.count(": keep-alive") > 2
+    assert [block for block in blocks if block and not block.startswith(("data: ", ": "))] == []
+    assert "keep-alive" not in whole
+
+
+def test_who_asked_is_told_how_much_of_the_prompt_is_read_until_the_first_token() -> None:
+    model = ScriptedModel(["a", "b"], pause_s=0.1)
+    fields = make_chat(stream=True, stream_options={"include_progress": True})
+    with client_of(model, limits=LimitsConfig(progress_s=0.02)) as client:
+        blocks = client.post(CHAT, json=fields).text.split("\n\n")
+    told = [json.loads(block[6:]) for block in blocks if "prompt_progress" in block]
+    assert told
+    assert all((chunk["choices"], chunk["prompt_progress"]) == ([], {"read": 1, "total": 1}) for chunk in told)
+    first_text = next(index for index, block in enumerate(blocks) if '"content":"a"' in block)
+    assert all("prompt_progress" not in block for block in blocks[first_text:])

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from twostroke.core.ledger import Part
 from twostroke.params import SamplingParams
+
+if TYPE_CHECKING:
+    from twostroke.core.strategy import AnswerGrammar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,5 +29,6 @@ class Request:
     choice_index: int = 0
     priority: int = 0
     salt: str = ""
+    grammar: "AnswerGrammar | None" = None  # at its beginning, this answer's alone
     continues_text: bool = True  # the answer goes on after the prompt's own text; False: a chat turn begins
     spent: Mapping[Part, float] = field(default_factory=dict)  # ledger parts before submit, seconds

@@ -1,4 +1,4 @@
-"""Seams for what lives above the engine: who proposes draft tokens, who chooses among candidates."""
+"""Seams for what lives above the engine: draft tokens, what a grammar allows, the choice among candidates."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -12,6 +12,15 @@ class Drafter(Protocol):
     """Guesses the next tokens of a sequence; called on the engine's thread before plan."""
 
     def propose(self, sequence: Sequence, limit: int) -> Seq[int]: ...
+
+
+class AnswerGrammar(Protocol):
+    """What may come next in one answer; asked and told on the engine's thread, once per token."""
+
+    def allowed(self) -> bytes:
+        """A bit per token id, id i in bit i % 32 of little-endian word i // 32. Raises ValueError when it gave up."""
+
+    def advance(self, token_id: int) -> None: ...
 
 
 class Growth(NamedTuple):

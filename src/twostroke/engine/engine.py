@@ -109,7 +109,7 @@ class Engine:
             state = self._sampler.start(live.request)
         else:
             state = self._sampler.start_ranking(live.request, num_candidates=live.chooser.num_candidates)
-        member = Member(live, sequence, SamplingRow(sequence.sequence_id, state))
+        member = Member(live, sequence, SamplingRow(sequence.sequence_id, state, live.request.grammar))
         self._members[sequence.sequence_id] = member
         return member
 
@@ -174,7 +174,7 @@ class Engine:
                 groups[live.request.request_id] = live
             else:
                 taken.append(token)
-                member.sampling.state.append(token.token_id)
+                member.sampling.grow(token.token_id)
                 if live.stream.accept(token):
                     finished[token.sequence_id] = FinishReason.STOP
         forks: list[Fork] = []

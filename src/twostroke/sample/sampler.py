@@ -14,6 +14,7 @@ from twostroke import _native
 from twostroke._native import SamplingState
 from twostroke.core.request import Request
 from twostroke.core.step import SampledToken, TokenLogprob
+from twostroke.core.strategy import AnswerGrammar
 
 __all__ = ["NO_TOKEN", "Sampler", "SamplingRow", "SamplingState"]
 
@@ -26,6 +27,13 @@ class SamplingRow(NamedTuple):
 
     sequence_id: int
     state: SamplingState
+    grammar: AnswerGrammar | None = None
+
+    def grow(self, token_id: int) -> None:
+        """The sequence grew by this token."""
+        self.state.append(token_id)
+        if self.grammar is not None:
+            self.grammar.advance(token_id)
 
 
 class Sampler:
@@ -81,17 +89,34 @@ class Sampler:
 
     def sample(self, logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[SampledToken]:
         """One token per row of `logits` [rows, vocab or more]; a broken row gets an error, alone."""
+        given_up = _set_masks(rows)
         token_ids, broken, reports = self._native.sample(logits, [row.state for row in rows])
         tokens = [SampledToken(row.sequence_id, token_id) for row, token_id in zip(rows, token_ids, strict=True)]
         for index, best_logit in broken:
-            tokens[index] = _broken(rows[index], best_logit)
+            tokens[index] = _broken(rows[index], given_up.get(index) or _problem(best_logit))
         for index, logprob, best in reports:
             top = tuple([TokenLogprob(token_id, value) for token_id, value in best])
             tokens[index] = tokens[index]._replace(logprob=logprob, top_logprobs=top)
         return tokens
 
 
-def _broken(row: SamplingRow, best_logit: float) -> SampledToken:
-    problem = "no token may be drawn: every logit is -inf" if best_logit == -np.inf else f"a logit is {best_logit}"
+def _set_masks(rows: Sequence[SamplingRow]) -> dict[int, str]:
+    """Let grammars say what may come next; rows whose grammar gave up may draw nothing and have its reason."""
+    given_up = {}
+    for index, row in enumerate(rows):
+        if row.grammar is not None:
+            try:
+                row.state.allow(np.frombuffer(row.grammar.allowed(), np.uint32))
+            except ValueError as error:
+                given_up[index] = f"its grammar gave up: {error}"
+                row.state.allow(np.zeros(1, np.uint32))
+    return given_up
+
+
+def _problem(best_logit: float) -> str:
+    return "no token may be drawn: every logit is -inf" if best_logit == -np.inf else f"a logit is {best_logit}"
+
+
+def _broken(row: SamplingRow, problem: str) -> SampledToken:
     position = row.state.position
     return SampledToken(row.sequence_id, NO_TOKEN, error=f"{problem} at position {position}: no token can be chosen")

@@ -39,7 +39,8 @@ def as_api_error(error: Exception, *, prompt_field: str, message: str) -> ApiErr
     `prompt_field` is what this route calls the prompt; `message` is the error's, fit for strangers.
     """
     if isinstance(error, ParamsError):
-        return ApiError(message, param=prompt_field if error.field == "prompt" else error.field)
+        fields = {"prompt": prompt_field, "structure": "response_format"}
+        return ApiError(message, param=fields.get(error.field, error.field))
     if isinstance(error, ChatTemplateError):
         return ApiError(message, param=prompt_field, code="chat_template")
     if isinstance(error, QueueFullError):

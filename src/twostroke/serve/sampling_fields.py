@@ -12,6 +12,7 @@ from twostroke.serve.api_error import ApiError
 from twostroke.serve.body import MAX_SHOWN, cut
 from twostroke.serve.fields import Fields, shown, wrong
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.structure_fields import read_structure
 
 NUMBERS = (
     "seed",
@@ -37,6 +38,7 @@ def read_params(fields: Fields, defaults: SamplingParams, *, is_chat: bool, limi
     _take_stops(fields, wishes, limits)
     _take_bias(fields, wishes)
     logprobs_field = _take_chat_logprobs(fields, wishes) if is_chat else _take_logprobs(fields, wishes)
+    wishes["structure"] = read_structure(fields)
     names = {"max_tokens": limit_field or "max_tokens", "logprobs": logprobs_field}
     try:
         return replace(defaults, **wishes)

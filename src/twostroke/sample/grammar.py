@@ -1,0 +1,111 @@
+"""Grammars of answers, through llguidance: compiled on the caller's thread, then one mask of allowed tokens per step.
+
+`GrammarCompiler` is made once per loaded model; a `Grammar` follows one answer. What llguidance does not support is an
+error, never an unconstrained answer. Never looks at logits.
+"""
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+import llguidance
+
+from twostroke.errors import ParamsError
+from twostroke.structure import Structure, StructureKind
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions  # a type alone
+
+# A model that may not say what it wants would print blanks for ever: two of them between JSON's words are enough.
+JSON_OPTIONS: "JsonCompileOptions" = {
+    "whitespace_flexible": True,
+    "whitespace_pattern": r"[ \n]{0,2}",
+    "lenient": False,
+}
+LIMITS = llguidance.LLParserLimits(
+    max_grammar_size=200_000, initial_lexer_fuel=500_000, step_lexer_fuel=100_000, max_lexer_states=50_000
+)
+MAX_PROBLEM = 200  # characters of what the compiler says
+
+
+class Words:
+    """A vocabulary as llguidance wants to see it."""
+
+    def __init__(
+        self,
+        tokens: Sequence[bytes],
+        *,
+        control_ids: Collection[int],
+        end_ids: Collection[int],
+        encode: Callable[[str], list[int]],
+    ) -> None:
+        self.eos_token_id = min(end_ids)
+        self.bos_token_id = None
+        self.tokens = tokens
+        self.special_token_ids = sorted({*control_ids, *end_ids})
+        self.end_ids = sorted(end_ids)
+        self._encode = encode
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return self._encode(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+
+
+class GrammarCompiler:
+    """Turns wishes into grammars over one vocabulary."""
+
+    def __init__(self, words: Words) -> None:
+        wrapped = llguidance.TokenizerWrapper(words)
+        self._tokenizer = llguidance.LLTokenizer(wrapped, n_vocab=len(words.tokens), eos_token=words.end_ids)
+
+    def compile(self, structure: Structure) -> "Grammar":
+        """A grammar at its beginning. Raises ParamsError with the compiler's words."""
+        matcher = llguidance.LLMatcher(self._tokenizer, _source_of(structure), log_level=0, limits=LIMITS)
+        problem = matcher.get_error() if matcher.is_error() else "; ".join(matcher.get_grammar_warnings())
+        if not problem and not any(matcher.compute_bitmask()):
+            problem = matcher.get_error() or "no answer follows it"
+        if problem:
+            raise _refused(structure, problem)
+        return Grammar(matcher)
+
+
+class Grammar:
+    """The grammar of one answer: what may come next, given what came."""
+
+    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+        self._matcher = matcher
+
+    def allowed(self) -> bytes:
+        """A bit per token id, id i in bit i % 32 of little-endian word i // 32; end tokens where it may end.
+
+        Raises ValueError when the grammar broke one of its limits.
+        """
+        mask = self._matcher.compute_bitmask()
+        if self._matcher.is_error():
+            raise ValueError(self._matcher.get_error()[:MAX_PROBLEM])
+        return mask
+
+    def advance(self, token_id: int) -> None:
+        """The answer grew by this token."""
+        self._matcher.consume_token(token_id)
+
+
+def _source_of(structure: Structure) -> str:
+    kinds = llguidance.LLMatcher
+    if structure.kind is StructureKind.REGEX:
+        return kinds.grammar_from_regex(structure.source)
+    if structure.kind is StructureKind.LARK:
+        return kinds.grammar_from_lark(structure.source)
+    if structure.kind is StructureKind.CHOICE:
+        literals = [json.dumps(choice, ensure_ascii=False) for choice in structure.choices]
+        return kinds.grammar_from_lark(f"start: {' | '.join(literals)}")
+    schema = structure.source if structure.kind is StructureKind.JSON_SCHEMA else '{"type": "object"}'
+    try:
+        return kinds.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)
+    except ValueError as error:
+        raise _refused(structure, str(error)) from None
+
+
+def _refused(structure: Structure, problem: str) -> ParamsError:
+    told = problem.partition("<state>")[0].strip()
+    told = told if len(told) <= MAX_PROBLEM else f"{told[:MAX_PROBLEM]}..."
+    return ParamsError(f"structure of kind {structure.kind} is refused: {told}", field="structure")

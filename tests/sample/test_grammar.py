@@ -1,0 +1,270 @@
+"""Grammars over a vocabulary of bytes: what they allow, what they refuse, and rows whose grammar gives up."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.sample.sampling_builders import make_request
+from twostroke.errors import ParamsError
+from twostroke.sample.grammar import Grammar, GrammarCompiler, Words
+from twostroke.sample.sampler import NO_TOKEN, Sampler, SamplingRow
+from twostroke.structure import MAX_CHOICES, MAX_SOURCE_BYTES, Structure, StructureKind
+
+END = 256
+VOCAB = 258  # bytes, the end token, and another control token
+COMPILER = GrammarCompiler(
+    Words(
+        [*(bytes([byte]) for byte in range(256)), b"<end>", b"<pad>"],
+        control_ids=[END, END + 1],
+        end_ids=[END],
+        encode=lambda text: list(text.encode()),
+    )
+)
+
+
+def schema(value: Any) -> Structure:
+    return Structure(kind=StructureKind.JSON_SCHEMA, source=json.dumps(value))
+
+
+def regex(source: str) -> Structure:
+    return Structure(kind=StructureKind.REGEX, source=source)
+
+
+def allowed(grammar: Grammar) -> set[int]:
+    mask = grammar.allowed()
+    return {token_id for token_id in range(VOCAB) if mask[token_id // 8] >> token_id % 8 & 1}
+
+
+def accepts(structure: Structure, text: str) -> bool:
+    """Whether the whole text can be said and ended."""
+    grammar = COMPILER.compile(structure)
+    for byte in text.encode():
+        if byte not in allowed(grammar):
+            return False
+        grammar.advance(byte)
+    return END in allowed(grammar)
+
+
+def say(structure: Structure, wish: Callable[[set[int]], int], *, most: int = 200) -> bytes:
+    """The answer of a model that always takes `wish` of what is allowed; it must end by itself."""
+    grammar, said = COMPILER.compile(structure), b""
+    for _ in range(most):
+        token_id = wish(allowed(grammar))
+        if token_id == END:
+            return said
+        said += bytes([token_id])
+        grammar.advance(token_id)
+    raise AssertionError(f"no end after {most} tokens: {said!r}")
+
+
+def refusal(structure: Structure) -> str:
+    with pytest.raises(ParamsError) as caught:
+        COMPILER.compile(structure)
+    assert caught.value.field == "structure"
+    return str(caught.value)
+
+
+# What is allowed
+
+
+def test_only_what_fits_is_allowed_and_the_end_only_where_it_may_be() -> None:
+    grammar = COMPILER.compile(regex("ab?"))
+    assert allowed(grammar) == {ord("a")}
+    grammar.advance(ord("a"))
+    assert allowed(grammar) == {ord("b"), END}
+    grammar.advance(ord("b"))
+    assert allowed(grammar) == {END}
+
+
+def test_two_grammars_of_one_wish_know_nothing_of_each_other() -> None:
+    first, second = (COMPILER.compile(regex("ab")) for _ in range(2))
+    first.advance(ord("a"))
+    assert (allowed(first), allowed(second)) == ({ord("b")}, {ord("a")})
+
+
+@pytest.mark.parametrize(
+    ("structure", "text", "fits"),
+    [
+        (schema({"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}), '"abc"', True),
+        (schema({"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}), '"abcd"', False),
+        (schema({"type": "string", "pattern": "^[a-z]+$", "minLength": 5}), '"abcd"', False),
+        (schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}), '{"a": 1}', True),
+        (schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}), "{}", False),
+        (schema({"type": "integer", "minimum": 3, "maximum": 12}), "13", False),
+        (schema({"type": "integer", "minimum": 3, "maximum": 12}), "12", True),
+        (schema({"const": 'a"b\\'}), '"a\\"b\\\\"', True),
+        (Structure(kind=StructureKind.JSON_OBJECT), '{"x": [1, {"y": null}]}', True),
+        (Structure(kind=StructureKind.JSON_OBJECT), "[1]", False),
+        (Structure(kind=StructureKind.CHOICE, choices=("yes", "no", 'q"\\\n')), 'q"\\\n', True),
+        (Structure(kind=StructureKind.CHOICE, choices=("yes", "no")), "maybe", False),
+        (Structure(kind=StructureKind.LARK, source='start: "a"+ "b"'), "aab", True),
+    ],
+)
+def test_answers_fit_or_do_not(structure: Structure, text: str, fits: bool) -> None:
+    assert accepts(structure, text) is fits
+
+
+@pytest.mark.parametrize("word", ["日本", "größe", "🌶", 'q"uote\\', "", " ", "e\u0301"])
+def test_words_of_an_enum_are_said_as_they_are(word: str) -> None:
+    for wish in (schema({"enum": [word]}), schema({"const": word})):
+        assert json.loads(say(wish, max)) == word
+        assert accepts(wish, json.dumps(word, ensure_ascii=False))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["[\\x00-\\u2e7f]", "[^\\u4e00-\\u9fff]", "\\U0001F600", "[\\U0001F600-\\U0001F64F]", "[\\u07ff-\\u0800]"],
+)
+def test_ranges_of_characters_are_those_of_python(pattern: str) -> None:
+    rng = np.random.default_rng(3)
+    borders = [0, 0x7F, 0x80, 0x7FF, 0x800, 0x2E7F, 0x2E80, 0x4E00, 0x9FFF, 0xFFFF, 0x10000, 0x1F600, 0x1F64F]
+    points = [point for point in [*borders, *rng.integers(0, 0x110000, 60)] if not 0xD800 <= point < 0xE000]
+    structure = regex(re.sub(r"\\(?:u|U000)([0-9a-fA-F]{4,5})", r"\\u{\1}", pattern))  # the library's spelling
+    for point in points:
+        assert accepts(structure, chr(point)) is bool(re.fullmatch(pattern, chr(point))), hex(point)
+
+
+def test_a_model_that_would_print_blanks_for_ever_ends() -> None:
+    def blank_if_possible(ids: set[int]) -> int:
+        for byte in b" \n\t":
+            if byte in ids:
+                return byte
+        return END if END in ids else min(ids & set(range(33, 127)))
+
+    for structure in (
+        schema(
+            {
+                "type": "object",
+                "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}},
+                "required": ["a"],
+                "additionalProperties": False,
+            }
+        ),
+        schema({"type": "array", "items": {"type": "boolean"}, "maxItems": 2}),
+    ):
+        said = say(structure, blank_if_possible, most=60)
+        json.loads(said)
+        assert max((len(run) for run in re.findall(rb"[ \n\t]+", said)), default=0) <= 2
+
+
+def test_recursion_that_is_legal_works() -> None:
+    tree = schema({"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}})
+    assert accepts(tree, '{"children": [{"children": []}, {}]}')
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": 5},
+        {"properties": "x"},
+        "string",
+        [],
+        None,
+        {"properties": {"a": "b"}},
+        {"not": {}},
+        {"type": "strng"},
+        {"enum": []},
+        {"minimum": "a"},
+        {"type": "array", "uniqueItems": True},
+        {"type": "array", "uniqueItems": True, "x-guidance": {"lenient": True}},
+        {"type": "string", "format": "date", "maxLength": 3},
+        {"$ref": "#/nowhere"},
+    ],
+)
+def test_a_schema_that_is_none_or_not_supported_is_refused(value: Any) -> None:
+    assert "is refused: " in refusal(schema(value))
+
+
+@pytest.mark.parametrize("source", ["(", "*", "[a", "a{2,1}", "(?=a)b", "(" * 50_000])
+def test_a_broken_pattern_is_refused(source: str) -> None:
+    assert len(refusal(regex(source))) < 400
+
+
+@pytest.mark.parametrize("source", ["", "x: 'a'", "start: foo", "start: (", "not a grammar at all"])
+def test_a_broken_grammar_is_refused(source: str) -> None:
+    assert "structure of kind lark is refused" in refusal(Structure(kind=StructureKind.LARK, source=source))
+
+
+def test_schemas_nested_beyond_reason_are_refused() -> None:
+    source = '{"type":"array","items":' * 1000 + "{}" + "}" * 1000
+    assert "recursion limit" in refusal(Structure(kind=StructureKind.JSON_SCHEMA, source=source))
+
+
+def test_what_came_before_changes_nothing() -> None:
+    wishes = [regex("ab"), regex("("), schema({"type": 5}), schema({"type": "integer"}), regex("[0-9]+")]
+
+    def outcome(structure: Structure) -> object:
+        try:
+            return sorted(allowed(COMPILER.compile(structure)))
+        except ParamsError as error:
+            return str(error)
+
+    alone = [outcome(structure) for structure in wishes]
+    for order in np.random.default_rng(1).permutation(len(wishes) * 6) % len(wishes):
+        assert outcome(wishes[order]) == alone[order]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": "regex"},
+        {"kind": StructureKind.CHOICE},
+        {"kind": StructureKind.REGEX, "source": "a", "choices": ("a",)},
+        {"kind": StructureKind.CHOICE, "choices": ("",)},
+        {"kind": StructureKind.CHOICE, "choices": (1,)},
+        {"kind": StructureKind.CHOICE, "choices": ("x",) * (MAX_CHOICES + 1)},
+        {"kind": StructureKind.REGEX, "source": "a" * (MAX_SOURCE_BYTES + 1)},
+    ],
+)
+def test_wishes_of_the_wrong_form_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ParamsError, match="structure"):
+        Structure(**fields)
+
+
+# In the sampler
+
+
+class Stubborn:
+    """A grammar that gave up."""
+
+    def allowed(self) -> bytes:
+        raise ValueError("too many states")
+
+    def advance(self, token_id: int) -> None:
+        raise AssertionError("nothing was drawn")
+
+
+def test_rows_with_a_grammar_draw_what_it_allows_beside_rows_without_one() -> None:
+    sampler = Sampler(VOCAB)
+    logits = np.zeros((2, VOCAB), np.float32)
+    logits[:, ord("z")] = 9.0
+    rows = [
+        SamplingRow(0, sampler.start(make_request()), COMPILER.compile(regex("abc"))),
+        SamplingRow(1, sampler.start(make_request())),
+    ]
+    said = []
+    for _ in range(4):
+        tokens = sampler.sample(logits, rows)
+        for row, token in zip(rows, tokens, strict=True):
+            row.grow(token.token_id)
+        said.append([token.token_id for token in tokens])
+    assert said == [[token_id, ord("z")] for token_id in (*b"abc", END)]
+
+
+def test_a_grammar_that_gives_up_fails_its_row_alone_with_its_reason() -> None:
+    sampler = Sampler(VOCAB)
+    rows = [
+        SamplingRow(0, sampler.start(make_request()), Stubborn()),
+        SamplingRow(1, sampler.start(make_request())),
+    ]
+    first, second = sampler.sample(np.zeros((2, VOCAB), np.float32), rows)
+    assert (first.token_id, second.token_id) == (NO_TOKEN, 0)
+    assert first.error is not None
+    assert first.error.startswith("its grammar gave up: too many states")

@@ -100,7 +100,8 @@ def test_what_the_compiler_refuses_is_a_400_before_any_event() -> None:
     refuse = ParamsError("structure of kind json_schema is refused: type is unknown", field="structure")
     with client_of(ScriptedModel(refuse=refuse)) as client:
         for is_stream in (True, False):
-            fields = make_completion(response_format={"type": "json_object"}, stream=is_stream)
-            response = client.post("/v1/completions", json=fields)
-            assert response.status_code == 400
-            assert error_of(response)["param"] == "response_format"
+            for name, wish in (("response_format", {"type": "json_object"}), ("structured_outputs", {"regex": "a"})):
+                fields = make_completion(**{name: wish}, stream=is_stream)
+                response = client.post("/v1/completions", json=fields)
+                assert response.status_code == 400
+                assert error_of(response)["param"] == name

@@ -33,13 +33,16 @@ class ApiError(Exception):
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
-def as_api_error(error: Exception, *, prompt_field: str, message: str) -> ApiError | None:
+def as_api_error(
+    error: Exception, *, prompt_field: str, message: str, structure_field: str = "response_format"
+) -> ApiError | None:
     """The answer to an error of the model's door; None for one that is our own fault.
 
-    `prompt_field` is what this route calls the prompt; `message` is the error's, fit for strangers.
+    `prompt_field` and `structure_field` are what the client called the prompt and the answer's form;
+    `message` is the error's, fit for strangers.
     """
     if isinstance(error, ParamsError):
-        fields = {"prompt": prompt_field, "structure": "response_format"}
+        fields = {"prompt": prompt_field, "structure": structure_field}
         return ApiError(message, param=fields.get(error.field, error.field))
     if isinstance(error, ChatTemplateError):
         return ApiError(message, param=prompt_field, code="chat_template")

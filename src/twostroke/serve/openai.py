@@ -43,6 +43,7 @@ class Wish:
     wants_ledger: bool = False
     timeout_s: float | None = None
     salt: str = ""
+    structure_field: str = "response_format"  # where the answer's form was given
 
     @property
     def prompt_field(self) -> str:
@@ -78,6 +79,7 @@ def read_wish(
         wants_ledger=fields.flag("ledger") or False,
         timeout_s=_timeout_s(fields, limits),
         salt=fields.text("cache_salt") or "",
+        structure_field="response_format" if values.get("structured_outputs") is None else "structured_outputs",
     )
     take_harmless(fields)
     fields.end()

@@ -152,7 +152,7 @@ class Routes:
                 timeout_s=wish.timeout_s,
             )
         except Exception as error:
-            raise self._told(error, prompt_field=wish.prompt_field) from error
+            raise self._told(error, prompt_field=wish.prompt_field, structure_field=wish.structure_field) from error
 
     async def _whole(self, request: Request, wish: Wish, answers: Answers) -> dict[str, Any]:
         reply = Reply(wish, answers, model=self._model)
@@ -166,10 +166,11 @@ class Routes:
                 raise self._told(error, prompt_field=wish.prompt_field) from error
         return reply.whole()
 
-    def _told(self, error: Exception, *, prompt_field: str) -> Exception:
+    def _told(self, error: Exception, *, prompt_field: str, structure_field: str = "response_format") -> Exception:
         """What a client is told of an error of the model's door; one of our own stays what it is."""
         message = str(error).replace(self._model.model_name, self._names[0])  # a path tells where we live
-        return as_api_error(error, prompt_field=prompt_field, message=message) or error
+        known = as_api_error(error, prompt_field=prompt_field, message=message, structure_field=structure_field)
+        return known or error
 
     def _bridge_here(self) -> EventBridge:
         if self._bridge is None:

@@ -302,18 +302,23 @@ class LLM:
         """Prompt tokens that a running request has read; None once it has ended."""
         return self._worker.ask(lambda engine: engine.progress(request_id))
 
-    def logits(self, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Logits after every token of a text, float32 [num_tokens, vocab]."""
+    def logits(self, token_ids: Sequence[int], *, last: int | None = None) -> npt.NDArray[np.float32]:
+        """Logits after every token of a text, or after its `last` ones: float32 [num_tokens, vocab]."""
         ids = self.tokenizer.encode_prompt(token_ids)
         self._check_ids(ids)
         self._check_context(len(ids), 0)
-        needed, free = 4 * len(ids) * self.program.vocab_size, available_memory_bytes()
+        rows = len(ids) if last is None else last
+        if type(rows) is not int or not 1 <= rows <= len(ids):
+            raise ParamsError(
+                f"last is {last!r}: it must be a whole number from 1 to the text's {len(ids)} tokens", field="last"
+            )
+        needed, free = 4 * rows * self.program.vocab_size, available_memory_bytes()
         if needed > free:
             raise CapacityError(
-                f"logits of {len(ids)} tokens x {self.program.vocab_size} ids need {needed / 1e9:.2f} GB, "
+                f"logits of {rows} tokens x {self.program.vocab_size} ids need {needed / 1e9:.2f} GB, "
                 f"{free / 1e9:.2f} GB are free: {free // (4 * self.program.vocab_size)} tokens fit"
             )
-        return self._worker.ask(lambda engine: engine.logits(ids))
+        return self._worker.ask(lambda engine: engine.logits(ids, last=rows))
 
     def report(self, result: Result, peaks: Peaks | None) -> PhaseReport:
         """Both phases of a result, judged against the machine's peaks where they are known."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -44,11 +45,21 @@ def bench(
     kernels: Annotated[
         bool, typer.Option("--kernels", help="The kernels alone, by weight type and ISA; no model is loaded.")
     ] = False,
+    kv_quality: Annotated[
+        bool, typer.Option("--kv-quality", help="Instead: what KV precisions save in bytes and cost in quality.")
+    ] = False,
+    text: Annotated[Path | None, typer.Option(help="Text read for --kv-quality; else Python's reference.")] = None,
 ) -> None:
     """Time prefill and decode. Close other programs first: everything here is wall time."""
     if kernels:
         bench_kernels(config=resolve(), threads=threads, as_json=as_json)
         return
+    if kv_quality:
+        with leaving_on_interrupt():
+            from twostroke.cli.bench_kv import bench_kv  # with all it stands on a third of a second
+        return bench_kv(model=model, kv=kv, threads=threads, text=text, as_json=as_json)
+    if text is not None:
+        raise ConfigError("--text is read for --kv-quality alone")
     if repeat < 1:
         raise ConfigError(f"--repeat is {repeat}: it must be at least 1")
     cells = cells_of(

@@ -322,13 +322,14 @@ class Engine:
             live.error = f"the engine failed: {error!r}"
             self._stop(live, FinishReason.ERROR)
 
-    def logits(self, token_ids: list[int]) -> npt.NDArray[np.float32]:
-        """Logits after every token, float32 [num_tokens, vocab], computed beside the schedule from an empty cache.
+    def logits(self, token_ids: list[int], *, last: int | None = None) -> npt.NDArray[np.float32]:
+        """Logits after every token, or the `last` ones, float32 [tokens, vocab], beside the schedule, from no cache.
 
         Raises CapacityError when running requests hold the blocks it needs.
         """
         sequence_id = self._new_sequence_id()
         self._cache.open(sequence_id)
+        skipped = 0 if last is None else len(token_ids) - last
         logits = np.empty((0, 0), np.float32)
         size = min(LOGITS_CHUNK, self._scheduler.config.max_step_tokens)
         try:
@@ -342,8 +343,8 @@ class Engine:
                     )
                 rows = self._reader.run(self._binder.bind_all(sequence_id, chunk, start_pos=start))
                 if start == 0:
-                    logits = np.empty((len(token_ids), rows.shape[1]), np.float32)
-                logits[start:end] = rows
+                    logits = np.empty((len(token_ids) - skipped, rows.shape[1]), np.float32)
+                logits[max(0, start - skipped) : max(0, end - skipped)] = rows[max(0, skipped - start) :]
                 self._cache.commit(sequence_id, token_ids, num_computed=end, publish=False)
         finally:
             self._cache.free(sequence_id)

@@ -6,6 +6,7 @@
 NB_MODULE(_native, m) {
     m.doc() = "twostroke's native kernels";
     nanobind::set_leak_warnings(false);  // a model held by a global at exit is no leak
+    twostroke::bind_arena(m);
     twostroke::bind_weights(m);
     twostroke::bind_program(m);
     twostroke::bind_sample(m);

@@ -5,6 +5,7 @@
 
 namespace twostroke {
 
+void bind_arena(nanobind::module_& m);    // memory for packed weights, files of it
 void bind_weights(nanobind::module_& m);  // packed weights, one linear at a time
 void bind_program(nanobind::module_& m);  // the program reader
 void bind_sample(nanobind::module_& m);   // the sampler

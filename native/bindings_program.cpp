@@ -60,6 +60,7 @@ Weight* pack_weight(Pool& pool, const std::string& type_name, Bytes data, int32_
     const size_t wanted = rows * row_bytes(type, cols);
     if (data.size() != wanted)
         fail("needs ", std::to_string(wanted), " bytes, got ", std::to_string(data.size()));
+    if (arena != nullptr && arena->is_mapped()) fail("an arena that maps a file cannot be packed into");
     auto weight = arena == nullptr ? std::make_unique<Weight>(type, rows, cols)
                                    : std::make_unique<Weight>(type, rows, cols, arena->pages(), offset);
     nb::gil_scoped_release released;

@@ -13,7 +13,6 @@
 #include "cpu.h"
 #include "pool.h"
 #include "weight.h"
-#include "weight_arena.h"
 
 namespace nb = nanobind;
 
@@ -287,9 +286,6 @@ void bind_weights(nb::module_& m) {
                      [](const Weight& weight) { return reinterpret_cast<uintptr_t>(weight.data()); })
         .def("packed_panel", &packed_panel, nb::arg("panel"))
         .def("unpack_row", &unpack_weight_row, nb::arg("row"));
-    nb::class_<WeightArena>(m, "WeightArena")
-        .def(nb::init<size_t>(), nb::arg("num_bytes"))
-        .def_prop_ro("num_bytes", &WeightArena::num_bytes);
     m.def("packed_bytes", &packed_bytes_of, nb::arg("tensor_type"), nb::arg("rows"), nb::arg("cols"),
           "Bytes of a packed matrix, a multiple of 64");
     m.def("pack_weight", &pack_weight, nb::arg("tensor_type"), nb::arg("data"), nb::arg("rows"),

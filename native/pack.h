@@ -15,6 +15,9 @@
 //   Q6_K         scales i8 [16][32] | d | per half, j 0..7 and r a unit each of nibble bytes j, of nibble
 //                bytes 8 + j and of bytes j of the 2-bit planes
 //
+// The layout does not depend on the ISA. Files keep packed bytes: a change raises LAYOUT_VERSION in
+// program/packed.py.
+//
 // A kernel reads a block from its first byte to its last: hardware prefetchers follow nothing else (measured:
 // a third of the bandwidth when scales come last and are wanted first).
 #pragma once

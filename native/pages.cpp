@@ -3,8 +3,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdint>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <new>
+#include <system_error>
 #include <utility>
 
 namespace twostroke {
@@ -44,6 +47,41 @@ Pages::Pages(size_t num_bytes) : size_(num_bytes) {
 #ifdef MADV_HUGEPAGE
     madvise(data_, num_bytes, MADV_HUGEPAGE);  // a wish: refusal is fine
 #endif
+}
+
+Pages Pages::map_file(int file, uint64_t offset, size_t num_bytes) {
+    Pages pages;
+    pages.size_ = num_bytes;
+    if (num_bytes == 0) return pages;
+    pages.data_ = map_aligned(num_bytes);
+    if (mmap(pages.data_, num_bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, static_cast<off_t>(offset)) ==
+        MAP_FAILED)
+        throw std::system_error(errno, std::generic_category(), "mmap");
+#ifdef MADV_HUGEPAGE
+    madvise(pages.data_, num_bytes, MADV_HUGEPAGE);  // has it read from disk into huge pages
+#endif
+    madvise(pages.data_, num_bytes, MADV_WILLNEED);
+    return pages;
+}
+
+size_t Pages::huge_bytes() const {
+    std::FILE* areas = std::fopen("/proc/self/smaps", "r");
+    if (areas == nullptr) return 0;
+    const auto first = reinterpret_cast<unsigned long>(data_), last = first + size_;
+    unsigned long start, end, kb, total_kb = 0;
+    bool is_ours = false;
+    char line[512];
+    while (std::fgets(line, sizeof line, areas) != nullptr) {
+        if (std::sscanf(line, "%lx-%lx ", &start, &end) ==
+            2) {  // an area begins; what follows are facts of it
+            is_ours = first <= start && start < last;
+        } else if (is_ours && (std::sscanf(line, "AnonHugePages: %lu", &kb) == 1 ||
+                               std::sscanf(line, "FilePmdMapped: %lu", &kb) == 1)) {
+            total_kb += kb;
+        }
+    }
+    std::fclose(areas);
+    return size_t{1024} * total_kb;
 }
 
 Pages::~Pages() {

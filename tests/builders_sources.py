@@ -84,8 +84,7 @@ def make_source(
         metadata=Metadata(FILE, keys),
         tensors=TensorTable(FILE, tensors),
         header_digest="0",
-        file_bytes=0,
-        modified_ns=0,
+        files=(),
     )
 
 

@@ -117,7 +117,9 @@ def test_a_folder_is_any_path_that_is_no_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_variable_far_from_all_lists_the_known() -> None:
-    with pytest.raises(ConfigError, match="known are TWOSTROKE_HOME, TWOSTROKE_ISA, TWOSTROKE_THREADS"):
+    with pytest.raises(
+        ConfigError, match="known are TWOSTROKE_HOME, TWOSTROKE_ISA, TWOSTROKE_PACKED_GB, TWOSTROKE_THREADS"
+    ):
         resolve({"TWOSTROKE_Q": "1"})
 
 
@@ -158,3 +160,18 @@ def test_columns_is_a_width_or_nothing(value: str, columns: int | None) -> None:
 def test_config_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         resolve({}).threads = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("value", "num_bytes"), [("0", 0), ("1", 10**9), ("250", 250 * 10**9)])
+def test_packed_weights_have_a_limit_in_gigabytes(value: str, num_bytes: int) -> None:
+    assert resolve({"TWOSTROKE_PACKED_GB": value}).packed_bytes == num_bytes
+
+
+def test_packed_weights_take_16_gigabytes_where_nothing_is_said() -> None:
+    assert resolve({}).packed_bytes == 16 * 10**9
+
+
+@pytest.mark.parametrize("value", ["", " ", "-1", "1.5", "16GB", "1000001", "ten"])
+def test_a_limit_that_is_no_number_is_an_error(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"TWOSTROKE_PACKED_GB is .* whole number from 0 to 1000000"):
+        resolve({"TWOSTROKE_PACKED_GB": value})

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders_cost import make_cost
 from tests.builders_gguf import write_gemma3, write_llama
-from tests.builders_llm import TEMPLATE, config_of, write_puppet
+from tests.builders_llm import TEMPLATE, config_of, open_llm, write_puppet
 from tests.cases.puppet import EOS
 from twostroke.config import Config
 from twostroke.core.clock import WallClock
@@ -27,6 +27,7 @@ from twostroke.load import (
     _threads,
     load_model,
     load_text,
+    packed_store,
 )
 from twostroke.model.defaults import ModelDefaults
 from twostroke.model.families import build_program
@@ -181,3 +182,32 @@ def test_a_cost_the_dyno_left_is_where_the_engine_starts(tmp_path: Path) -> None
         assert model.fit.cost() == measured
     with closing(load(path, kv="f16")) as model:
         assert not model.fit.is_measured
+
+
+def test_a_model_that_was_loaded_once_is_not_packed_again_and_answers_the_same(tmp_path: Path) -> None:
+    path = write_llama(tmp_path / "llama.gguf", tensor_type="F32", layers=12)  # 19 MB: enough to be kept
+    answers = []
+    for _ in range(2):
+        with open_llm(path) as llm:
+            answers.append(llm.logits([1, 5, 7, 9]).tobytes())
+    (kept,) = packed_store(config_of(tmp_path)).entries()
+    assert (kept.sources[0].path, kept.is_usable) == (path, True)
+    assert answers[0] == answers[1]
+
+
+def test_a_damaged_copy_of_a_model_changes_no_answer(tmp_path: Path) -> None:
+    path = write_llama(tmp_path / "llama.gguf", tensor_type="F32", layers=12)
+    answers = []
+    for _ in range(2):
+        with open_llm(path) as llm:
+            answers.append(llm.logits([1, 5, 7, 9]).tobytes())
+        (kept,) = packed_store(config_of(tmp_path)).entries()
+        with kept.path.open("r+b") as file:
+            file.seek(-1000, 2)
+            file.write(bytes(100))
+    assert answers[0] == answers[1]
+
+
+def test_packed_weights_lie_in_the_cache_directory_with_its_limit(tmp_path: Path) -> None:
+    store = packed_store(Config(home=tmp_path, ollama_models=tmp_path, packed_bytes=7))
+    assert (store.folder, store.limit_bytes) == (tmp_path / "packed", 7)

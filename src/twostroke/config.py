@@ -18,6 +18,8 @@ Isa = Literal["portable", "avx2", "avxvnni", "avx512", "neon", "neon_i8mm"]
 PREFIX = "TWOSTROKE_"
 MAX_THREADS = 1024  # more is a mistake on every machine this runs on
 MAX_COLUMNS = 10_000
+DEFAULT_PACKED_GB = 16  # three models of 8 billion parameters in four bits
+MAX_PACKED_GB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,7 @@ class Config:
     home: Path  # models, tokenizers and measured peaks are cached below it
     isa: Isa | None = None  # None: the best this CPU and OS offer
     threads: int | None = None  # None: one per core this process may use
+    packed_bytes: int = DEFAULT_PACKED_GB * 10**9  # most that packed weights take below it; 0 keeps none
     ollama_models: Path
     has_color: bool = True  # NO_COLOR is not set
     is_dumb_terminal: bool = False  # TERM=dumb: no cursor movement either
@@ -41,6 +44,7 @@ def resolve(environ: Mapping[str, str] = os.environ) -> Config:
         home=home if home is not None else _default_home(),
         isa=_isa(environ),
         threads=_threads(environ),
+        packed_bytes=_packed_bytes(environ),
         ollama_models=_folder(environ, "OLLAMA_MODELS") or Path.home() / ".ollama" / "models",
         has_color=not environ.get("NO_COLOR"),
         is_dumb_terminal=environ.get("TERM") == "dumb",
@@ -49,7 +53,7 @@ def resolve(environ: Mapping[str, str] = os.environ) -> Config:
 
 
 def _reject_unknown(environ: Mapping[str, str]) -> None:
-    known = ("TWOSTROKE_HOME", "TWOSTROKE_ISA", "TWOSTROKE_THREADS")
+    known = ("TWOSTROKE_HOME", "TWOSTROKE_ISA", "TWOSTROKE_PACKED_GB", "TWOSTROKE_THREADS")
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
@@ -94,6 +98,14 @@ def _threads(environ: Mapping[str, str]) -> int | None:
     if value is not None and (threads is None or not 1 <= threads <= MAX_THREADS):
         raise ConfigError(f"TWOSTROKE_THREADS is {value!r}: it must be a whole number from 1 to {MAX_THREADS}")
     return threads
+
+
+def _packed_bytes(environ: Mapping[str, str]) -> int:
+    value = environ.get("TWOSTROKE_PACKED_GB", str(DEFAULT_PACKED_GB))
+    num_gb = _whole_number(value)
+    if num_gb is None or num_gb > MAX_PACKED_GB:
+        raise ConfigError(f"TWOSTROKE_PACKED_GB is {value!r}: it must be a whole number from 0 to {MAX_PACKED_GB}")
+    return num_gb * 10**9
 
 
 def _columns(value: str) -> int | None:

@@ -25,6 +25,7 @@ from twostroke.errors import ConfigError
 from twostroke.model.defaults import ModelDefaults
 from twostroke.model.families import build_program
 from twostroke.model.open import open_model
+from twostroke.model.packed_store import PackedStore
 from twostroke.model.source import ModelSource
 from twostroke.program.cost import ProgramCost, Row, fold_costs
 from twostroke.program.native import NativeReader
@@ -124,6 +125,7 @@ def load_model(
             max_tokens=limits.max_step_tokens,
             max_rows=limits.max_rows,
             isa=config.isa,
+            kept=packed_store(config).copy_of(source),
         )
         loaded_text = text.result()
     cost = fold_costs(program, kv_precision=precision)
@@ -155,6 +157,13 @@ def load_model(
         cost_key=key,
         fit=fit,
         threads=num_threads,
+    )
+
+
+def packed_store(config: Config) -> PackedStore:
+    """Where packed weights stay from one load to the next."""
+    return PackedStore(
+        config.home / "packed", version=f"arithmetic {ARITHMETIC_VERSION}", limit_bytes=config.packed_bytes
     )
 
 

@@ -168,13 +168,14 @@ def test_parts_of_two_splits_of_one_model_do_not_mix(tmp_path: Path) -> None:
     )
 
 
-def test_a_set_is_as_large_as_its_files_and_as_new_as_its_newest(tmp_path: Path) -> None:
+def test_a_set_has_the_stamps_of_all_its_files(tmp_path: Path) -> None:
     paths = write_parts(tmp_path)
     for path, modified_ns in zip(paths, (5_000_000_000, 9_000_000_000, 7_000_000_000), strict=True):
         os.utime(path, ns=(modified_ns, modified_ns))
     source = open_model(paths[0])
-    assert source.file_bytes == sum(path.stat().st_size for path in paths)
-    assert source.modified_ns == 9_000_000_000
+    assert [file.path for file in source.files] == list(paths)
+    assert [file.num_bytes for file in source.files] == [path.stat().st_size for path in paths]
+    assert [file.modified_ns for file in source.files] == [5_000_000_000, 9_000_000_000, 7_000_000_000]
     assert source.path == paths[0]
     assert (source.format, source.header_digest.count("+")) == ("gguf", 2)
 

@@ -1,10 +1,13 @@
 """Panels of every type: as many bytes as the file, each row in its own place, the same from one thread or many."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
 from tests.native.weight_builders import make_bytes
 from twostroke import _native
+from twostroke.program.packed import LAYOUT_VERSION
 from twostroke.program.quant import TENSOR_TYPES, dequantise
 
 TYPES = list(TENSOR_TYPES)
@@ -142,3 +145,18 @@ def test_what_a_weight_hands_out_outlives_it_and_is_a_copy() -> None:
     assert weight.unpack_row(1).tolist() == [4, 5, 6, 7]
     del weight
     assert row.tolist() == [-1] * 4
+
+
+def test_a_layout_is_what_its_version_says() -> None:
+    """Files keep packed bytes: where these change, so must LAYOUT_VERSION, or old files would be taken for new."""
+    digest = hashlib.sha256()
+    for tensor_type in sorted(TYPES):
+        for panel in panels(_native.pack_weight(tensor_type, counted_bytes(tensor_type), 33, 512)):
+            digest.update(panel)
+    assert (LAYOUT_VERSION, digest.hexdigest()[:32]) == (1, "df0a7854c41a083859172316896d8b42")
+
+
+def counted_bytes(tensor_type: str) -> np.ndarray:
+    """Bytes without a random generator, whose numbers its next version may change."""
+    size = TENSOR_TYPES[tensor_type].num_bytes((33, 512))
+    return (np.arange(size, dtype=np.uint32) * np.uint32(2654435761) >> np.uint32(23)).astype(np.uint8)

@@ -29,8 +29,7 @@ def open_gguf(path: Path) -> ModelSource:
         metadata=metadata,
         tensors=TensorTable(path, _join_tensors(parts)),
         header_digest="+".join(part.header_digest for part in parts),
-        file_bytes=sum(part.mapped.size for part in parts),
-        modified_ns=max(part.mapped.modified_ns for part in parts),
+        files=tuple(part.mapped.stamp for part in parts),
         chat_template=metadata.text("tokenizer.chat_template", default="") or None,
         eos_token_ids=(metadata.integer(eos),) if eos in metadata else (),
     )

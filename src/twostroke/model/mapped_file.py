@@ -1,14 +1,44 @@
-"""A regular file mapped read-only. Called by the readers; never reads more than the first bytes, never writes."""
+"""A regular file mapped read-only, and what tells it from another version of itself.
+
+Called by the readers; never reads more than the first bytes, never writes.
+"""
 
 import mmap
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from twostroke.errors import ModelFileError, ModelNotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """A version of a file by what its system keeps: any write moves `changed_ns`, and no program can set it back.
+
+    What escapes: writes through a shared mapping to pages that are dirty already, and file systems that keep
+    no change time, where `modified_ns` alone is left.
+    """
+
+    path: Path
+    num_bytes: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path, status: os.stat_result) -> "FileStamp":
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+    def is_current(self) -> bool:
+        """Whether the path still leads to this version."""
+        try:
+            return FileStamp.of(self.path, self.path.stat()) == self
+        except OSError:
+            return False
 
 
 class MappedFile:
@@ -22,7 +52,7 @@ class MappedFile:
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())
                 self.size = status.st_size
-                self.modified_ns = status.st_mtime_ns
+                self.stamp = FileStamp.of(path.absolute(), status)
                 empty = self.size == 0  # an empty file cannot be mapped
                 self.data = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:

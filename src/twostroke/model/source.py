@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from twostroke.errors import UnsupportedModelError
+from twostroke.model.mapped_file import FileStamp
 from twostroke.model.metadata import Metadata
 from twostroke.model.tensor_type import SUPPORTED_TYPES
 
 ARCHITECTURES = ("gemma3", "llama", "qwen2", "qwen3")
-_SAMPLE_BYTES = 64  # one cache line from each end of a tensor tells fine-tunes of one header apart
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,23 +84,19 @@ class ModelSource:
     metadata: Metadata
     tensors: TensorTable
     header_digest: str  # of everything but the tensor data
-    file_bytes: int
-    modified_ns: int
+    files: tuple[FileStamp, ...]  # that hold the tensors
     tokenizer_files: TokenizerFiles | None = None
     chat_template: str | None = None
     eos_token_ids: tuple[int, ...] = ()
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells model contents apart, for cache keys: header, size, change time and both ends of every tensor.
+        """Tells model contents apart, for cache keys: everything but the tensor data, and the stamps of the files.
 
-        It never reads the whole file. A touched file gets a new fingerprint, which costs a cold cache.
+        It reads no tensor. A touched or copied file gets a new fingerprint, which costs a cold cache.
         """
-        digest = hashlib.sha256(f"{self.header_digest} {self.file_bytes} {self.modified_ns}".encode())
-        for tensor in self.tensors.stored():
-            digest.update(tensor.data[:_SAMPLE_BYTES].tobytes())
-            digest.update(tensor.data[-_SAMPLE_BYTES:].tobytes())
-        return digest.hexdigest()
+        stamps = [(file.num_bytes, file.modified_ns, file.changed_ns, file.inode) for file in self.files]
+        return hashlib.sha256(f"{self.header_digest} {stamps}".encode()).hexdigest()
 
 
 def check_architecture(file: Path, architecture: str) -> str:

@@ -26,7 +26,7 @@ from twostroke.program.op import (
     ScaleAttrs,
     SoftcapAttrs,
 )
-from twostroke.program.packed import pack_matrices, stored_tensor
+from twostroke.program.packed import KeptMatrices, pack_matrices, stored_tensor
 from twostroke.program.program import Axis, BoundStep, Instr, Program, WeightSpec
 from twostroke.program.quant import FloatArray, StoredTensor, dequantise
 from twostroke.program.reader import KVSpec
@@ -46,8 +46,12 @@ class NativeReader:
         max_rows: int,
         isa: str | None = None,
         groups: Groups | None = None,
+        kept: KeptMatrices | None = None,
     ) -> None:
-        """`isa` None takes the fastest this machine can run; `groups` None fuses what can be fused."""
+        """`isa` None takes the fastest this machine can run; `groups` None fuses what can be fused.
+
+        `kept` is where packed matrices stay from one load to the next.
+        """
         self.isa = _choose_isa(isa)
         self._program = program
         self._logits = np.empty((1, program.vocab_size), np.float32)
@@ -56,7 +60,7 @@ class NativeReader:
         try:
             self._pool = _native.Pool(threads)
             self._store = _make_store(program, kv)
-            self._bound = self._bind(tensors, groups, limits=(max_tokens, max_rows))
+            self._bound = self._bind(tensors, groups, limits=(max_tokens, max_rows), kept=kept)
         except (ValueError, RuntimeError, MemoryError) as error:
             raise KernelError(f"the program cannot run here: {error}") from error
 
@@ -107,7 +111,14 @@ class NativeReader:
         for name in ("_bound", "_store", "_pool"):
             self.__dict__.pop(name, None)
 
-    def _bind(self, tensors: Mapping[str, StoredTensor], groups: Groups, *, limits: tuple[int, int]) -> _native.Program:
+    def _bind(
+        self,
+        tensors: Mapping[str, StoredTensor],
+        groups: Groups,
+        *,
+        limits: tuple[int, int],
+        kept: KeptMatrices | None,
+    ) -> _native.Program:
         program = self._program
         memory = plan_memory(program, groups)
         bound = _native.Program(
@@ -121,7 +132,7 @@ class NativeReader:
             ],
             [(list(table.inv_freq), table.magnitude) for table in program.rope_tables],
         )
-        matrices = pack_matrices(program, tensors, pool=self._pool)
+        matrices = pack_matrices(program, tensors, pool=self._pool, kept=kept)
         for instr in program.instrs:
             _add(bound, instr, matrices=matrices, vector=lambda name: _vector(tensors, program.weights[name]))
         bound.finish(list(groups))

@@ -1,12 +1,14 @@
 """A program's matrices in the packed layout: all in one arena, one after another in the order a step reads them.
 
 One large piece of memory is what the system backs with huge pages; matrices of a small model are too small
-to get any by themselves. Called by the native reader; knows no file.
+to get any by themselves. It is packed, or taken from where it was kept the last time. Called by the native
+reader; knows no file.
 """
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,8 @@ from twostroke.errors import KernelError
 from twostroke.program.op import RmsNormAttrs
 from twostroke.program.program import Program, WeightSpec
 from twostroke.program.quant import StoredTensor
+
+LAYOUT_VERSION = 1  # of native/pack.h, one layout for every ISA: a change makes kept matrices worthless
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,18 @@ class PackedMatrix:
     cols: int
     offset: int
     num_bytes: int
+
+
+class KeptMatrices(Protocol):
+    """Where packed matrices stay from one load to the next. Neither call raises for what a disk may do."""
+
+    def find(self, matrices: Sequence[PackedMatrix], *, pool: _native.Pool) -> _native.WeightArena | None:
+        """An arena that holds the matrices; None where they have to be packed."""
+        ...
+
+    def keep(self, arena: _native.WeightArena, matrices: Sequence[PackedMatrix], *, pool: _native.Pool) -> None:
+        """Offered after packing; may decline."""
+        ...
 
 
 def packed_layout(program: Program) -> tuple[PackedMatrix, ...]:
@@ -48,19 +64,29 @@ def packed_layout(program: Program) -> tuple[PackedMatrix, ...]:
 
 
 def pack_matrices(
-    program: Program, tensors: Mapping[str, StoredTensor], *, pool: _native.Pool
+    program: Program, tensors: Mapping[str, StoredTensor], *, pool: _native.Pool, kept: KeptMatrices | None = None
 ) -> dict[str, _native.Weight]:
-    """Packed matrices by name; the file's pages of each are given back once it is packed."""
+    """Packed matrices by name. What was kept is taken without a look at the tensors' bytes."""
     layout = packed_layout(program)
+    if kept is not None and (found := kept.find(layout, pool=pool)) is not None:
+        return {each.name: found.weight(each.tensor_type, each.rows, each.cols, each.offset) for each in layout}
     arena = _native.WeightArena(sum(matrix.num_bytes for matrix in layout))
-    weights: dict[str, _native.Weight] = {}
+    weights = {}
     for matrix in layout:
-        data = stored_tensor(tensors, program.weights[matrix.name]).data
-        weights[matrix.name] = pool.pack_weight(
-            matrix.tensor_type, data, matrix.rows, matrix.cols, arena, matrix.offset
-        )
-        release_pages(data)
+        tensor = stored_tensor(tensors, program.weights[matrix.name])
+        weights[matrix.name] = _pack(tensor, matrix, arena=arena, pool=pool)
+    if kept is not None:
+        kept.keep(arena, layout, pool=pool)
     return weights
+
+
+def _pack(
+    tensor: StoredTensor, matrix: PackedMatrix, *, arena: _native.WeightArena, pool: _native.Pool
+) -> _native.Weight:
+    """One matrix to its place; the file's pages of it are given back."""
+    weight = pool.pack_weight(matrix.tensor_type, tensor.data, matrix.rows, matrix.cols, arena, matrix.offset)
+    release_pages(tensor.data)
+    return weight
 
 
 def stored_tensor(tensors: Mapping[str, StoredTensor], spec: WeightSpec) -> StoredTensor:

@@ -63,7 +63,9 @@ class Keys {
 
   private:
     uint8_t* allocate() {
-        owned_.push_back(static_cast<uint8_t*>(std::aligned_alloc(64, (unit_bytes_ + 63) / 64 * 64)));
+        const size_t size = (unit_bytes_ + 63) / 64 * 64;
+        owned_.push_back(static_cast<uint8_t*>(std::aligned_alloc(64, size)));
+        std::memset(owned_.back(), 0, size);  // heads that do not fill whole words leave gaps
         return owned_.back();
     }
     size_t unit_bytes_;

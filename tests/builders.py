@@ -12,6 +12,7 @@ from twostroke.cache.config import CacheConfig
 from twostroke.core.clock import VirtualClock
 from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.request import Request
+from twostroke.core.strategy import Speculator
 from twostroke.engine.bind import Binder
 from twostroke.engine.cost_fit import StepCostFit
 from twostroke.engine.engine import Engine
@@ -132,6 +133,7 @@ class Bench:
         block_size: int = 4,
         config: SchedulerConfig | None = None,
         new_text: Callable[[Request], ByteText] = lambda request: ByteText(),
+        speculator: Speculator | None = None,
     ) -> None:
         config = config or SchedulerConfig(max_rows=8, max_step_tokens=32, max_chunk_tokens=32)
         self.clock = VirtualClock()
@@ -159,6 +161,7 @@ class Bench:
             ),
             kv_groups=(KVGroup(id=0, layers=(0,), num_kv_heads=1, head_dim=1, window=None),),
             new_text=new_text,
+            speculator=speculator,
             new_chooser=lambda request: BeamChooser(request, text_of=text_of_bytes),
         )
         self._next = 0

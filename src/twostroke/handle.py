@@ -136,5 +136,6 @@ def result_of(tokens: Sequence[TokenEvent], finish: FinishEvent) -> Result:
         logprobs=tuple(token.logprob for token in tokens),
         top_logprobs=tuple(token.top_logprobs for token in tokens),
         error=finish.error,
+        speculation=finish.speculation,
         beams=finish.beams,
     )

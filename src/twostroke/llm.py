@@ -62,6 +62,8 @@ class LLM:
     threads: worker threads, one per usable core by default.
     context: longest prompt + answer in tokens; the model's own, or what fits in memory, by default.
     kv: precision of the KV cache, "bf16" (default), "f16", "f32" or "int8" (half the bytes of bf16).
+    speculate: "ngram" drafts tokens from what prompt and answer have said before and verifies several per step;
+        the answer is the same, only faster where text repeats.
 
     Params that are given are taken as they are; params=None are `default_params`. A conversation without
     a system message gets the one an Ollama model brings. A beam search takes only the limits of them.
@@ -76,6 +78,7 @@ class LLM:
         threads: int | None = None,
         context: int | None = None,
         kv: str | None = None,
+        speculate: str | None = None,
         config: Config | None = None,
     ) -> None:
         self._config = config or resolve()
@@ -89,6 +92,7 @@ class LLM:
             threads=threads,
             context=context,
             kv=kv,
+            speculate=speculate,
             defaults=self._defaults,
         )
         self._is_context_stated = context is not None

@@ -16,6 +16,7 @@ from twostroke.config import MAX_THREADS, Config
 from twostroke.core.clock import Clock
 from twostroke.core.cost_file import CostKey, read_measured
 from twostroke.core.request import Request
+from twostroke.core.strategy import Speculator
 from twostroke.engine.bind import Binder
 from twostroke.engine.cores import cpu_model, usable_cores, usable_cpus
 from twostroke.engine.cost_fit import StepCostFit, StepCounts, assumed_cost
@@ -35,6 +36,8 @@ from twostroke.sample.sampler import Sampler
 from twostroke.schedule.config import SchedulerConfig
 from twostroke.schedule.scheduler import Scheduler
 from twostroke.strategy.beam import BeamChooser
+from twostroke.strategy.ngram import NgramDrafter
+from twostroke.strategy.speculation import SpeculationControl
 from twostroke.text.chat_template import NO_TEMPLATE, ChatTemplate
 from twostroke.text.detokenizer import Detokenizer
 from twostroke.text.folder_tokenizer import tokenizer_from_folder
@@ -94,9 +97,10 @@ def load_model(
     kv: str | None,
     defaults: ModelDefaults,
     scheduler: SchedulerConfig | None = None,
+    speculate: str | None = None,
 ) -> LoadedModel:
     """Open, build, size and pack; the tokenizer is made beside the packing of the weights."""
-    precision = _precision(kv)
+    precision, speculator = _precision(kv), _speculator(speculate)
     stated = config.threads if threads is None else threads
     num_threads = _threads(threads, config)
     source = open_model(path)
@@ -142,6 +146,7 @@ def load_model(
         limits=limits,
         clock=clock,
         fit=fit,
+        speculator=speculator,
     )
     return LoadedModel(
         path=path,
@@ -199,6 +204,7 @@ def _engine(
     limits: SchedulerConfig,
     clock: Clock,
     fit: StepCostFit,
+    speculator: Speculator | None,
 ) -> Engine:
     cache = KVCache(
         CacheConfig(
@@ -226,6 +232,7 @@ def _engine(
         kv_size=size,
         kv_groups=program.kv_groups,
         new_text=lambda request: Detokenizer(text.tokenizer, is_continuation=request.continues_text),
+        speculator=speculator,
         new_chooser=lambda request: BeamChooser(request, text_of=partial(_text_of, request, text.tokenizer)),
     )
 
@@ -272,6 +279,14 @@ def _default_context(program: Program, defaults: ModelDefaults) -> int | None:
         logger.warning("the model's own settings ask for a context of %d, it was made for %d: taking that", wish, most)
         return most
     return wish
+
+
+def _speculator(speculate: str | None) -> Speculator | None:
+    if speculate is None:
+        return None
+    if speculate != "ngram":
+        raise ConfigError(f"speculate is {speculate!r}: it must be 'ngram', drafts from the text itself, or None")
+    return SpeculationControl(NgramDrafter())
 
 
 def _precision(kv: str | None) -> Precision:

@@ -21,17 +21,20 @@ def phase_report(result: Result, *, cost: ProgramCost, peaks: Peaks | None) -> P
     steps = [record.rows_of(account.request_id) for record, absent in account.steps if absent is None]
     prefills = [rows for rows in steps if rows[0].phase is Phase.PREFILL]
     decodes = [rows for rows in steps if rows[0].phase is Phase.DECODE]
+    num_accepted = 0 if result.speculation is None else result.speculation.accepted
     prefill_s = result.ledger.parts.get(Part.PREFILL, 0.0)
-    decode_s = result.ledger.parts.get(Part.DECODE, 0.0)
+    decode_s = result.ledger.parts.get(Part.DECODE, 0.0) + result.ledger.parts.get(Part.SPECULATE, 0.0)
     return PhaseReport(
         prefill=_use(
             prefills,
+            num_tokens=_num_sure(prefills),
             time_s=prefill_s,
             cost=cost,
             peaks=peaks,
         ),
         decode=_use(
             decodes,
+            num_tokens=_num_sure(decodes) + num_accepted,
             time_s=decode_s,
             cost=cost,
             peaks=peaks,
@@ -40,16 +43,21 @@ def phase_report(result: Result, *, cost: ProgramCost, peaks: Peaks | None) -> P
     )
 
 
+def _num_sure(steps: list[tuple[RowPlan, ...]]) -> int:
+    """Tokens computed that were no guesses."""
+    return sum(row.num_tokens - len(row.draft_token_ids) for rows in steps for row in rows)
+
+
 def _use(
     steps: list[tuple[RowPlan, ...]],
     *,
+    num_tokens: int,
     time_s: float,
     cost: ProgramCost,
     peaks: Peaks | None,
     tpot_s: float | None = None,
 ) -> PhaseUse:
     bound_by = utilisation = None
-    num_tokens = sum(row.num_tokens for rows in steps for row in rows)
     if peaks is not None and steps and time_s > 0:
         bound_by, utilisation = judge(Cost.total(cost.step(rows) for rows in steps), time_s=time_s, peaks=peaks)
     return PhaseUse(

@@ -226,6 +226,7 @@ def test_several_answers_are_shown_best_first_under_their_scores(
         (["--threads", "3"], {"threads": 3}),
         (["--context", "100"], {"context": 100}),
         (["--kv", "f16"], {"kv": "f16"}),
+        (["--speculate", "ngram"], {"speculate": "ngram"}),
         (["--quiet"], {"quiet": True}),
         (["--json"], {"quiet": True}),  # progress beside an object is for nobody
     ],
@@ -235,7 +236,7 @@ def test_an_option_of_loading_arrives_alone(
 ) -> None:
     _, loads = install(monkeypatch)
     assert app.main(["run", "-m", "some/model.gguf", *flags, "hi"]) == 0
-    nothing = {"threads": None, "context": None, "kv": None, "quiet": False}
+    nothing = {"threads": None, "context": None, "kv": None, "quiet": False, "speculate": None}
     assert loads.asked == [("some/model.gguf", nothing | expected)]
 
 
@@ -395,7 +396,8 @@ def test_each_flag_of_serve_arrives_alone_and_only_this_machine_is_served_unless
     assert listens.address == address
     assert listens.served == [llm, listens]
     assert listens.options == {"aliases": (), "api_key": None, "limits": LimitsConfig()}
-    assert loads.asked == [("tiny", {"threads": None, "context": None, "kv": None, "quiet": False} | options)]
+    nothing = {"threads": None, "context": None, "kv": None, "quiet": False, "speculate": None}
+    assert loads.asked == [("tiny", nothing | options)]
     assert tuple(capsys.readouterr()) == ("", "twostroke: tiny is served at http://somewhere:1/v1, Ctrl-C ends\n")
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.builders import ByteText, Listener, text_of_bytes
 from tests.builders_cost import make_cost
+from tests.builders_drafts import Answers, Forced
 from tests.builders_gguf import write_gemma3, write_llama
 from twostroke import _native
 from twostroke.cache.cache import KVCache
@@ -22,6 +23,7 @@ from twostroke.cache.config import CacheConfig
 from twostroke.core.clock import VirtualClock
 from twostroke.core.request import Request
 from twostroke.core.step import SampledToken
+from twostroke.core.strategy import Speculator
 from twostroke.engine.bind import Binder
 from twostroke.engine.cost_fit import StepCostFit
 from twostroke.engine.engine import Engine
@@ -99,11 +101,18 @@ class Lab:
         self.isa = isa
         self.num_preemptions = 0
         self.num_hits = 0
+        self.answers: Answers = {}  # of the last run
 
-    def run(self, schedule: Schedule, asked: Sequence[tuple[list[int], SamplingParams]]) -> list[str]:
+    def run(
+        self,
+        schedule: Schedule,
+        asked: Sequence[tuple[list[int], SamplingParams]],
+        *,
+        speculator: Speculator | None = None,
+    ) -> list[str]:
         """A hash per request, in the order asked; arrivals are spread over the run."""
         rng = random.Random(schedule.seed)
-        engine, sampler, cache, scheduler = self._engine(schedule)
+        engine, sampler, cache, scheduler = self._engine(schedule, speculator)
         listeners = [Listener() for _ in asked]
         order = rng.sample(range(len(asked)), len(asked))
         sequence_of: dict[int, int] = {}
@@ -121,9 +130,15 @@ class Lab:
         self.num_preemptions += scheduler.num_preemptions
         self.num_hits += cache.num_hits
         assert all(listener.finish is not None and listener.finish.error is None for listener in listeners)
+        self.answers = {
+            (tuple(prompt), params): listener.token_ids
+            for (prompt, params), listener in zip(asked, listeners, strict=True)
+        }
         return [sampler.hashes[sequence_of[number]].hex() for number in range(len(asked))]
 
-    def _engine(self, schedule: Schedule) -> tuple[Engine, HashingSampler, KVCache, Scheduler]:
+    def _engine(
+        self, schedule: Schedule, speculator: Speculator | None
+    ) -> tuple[Engine, HashingSampler, KVCache, Scheduler]:
         program, config = self.program, schedule.config
         num_blocks = (schedule.num_blocks,) * len(program.kv_groups)
         spec = KVSpec(precision=self.precision, block_size=BLOCK_SIZE, num_blocks=num_blocks)
@@ -163,6 +178,7 @@ class Lab:
             ),
             kv_groups=program.kv_groups,
             new_text=lambda request: ByteText(),
+            speculator=speculator,
             new_chooser=lambda request: BeamChooser(request, text_of=text_of_bytes),
         )
         return engine, sampler, cache, scheduler
@@ -182,6 +198,10 @@ def check(lab: Lab, schedules: Sequence[int]) -> None:
     for seed in schedules:
         schedule = random_schedule(seed)
         assert lab.run(schedule, ASKED) == expected, schedule
+        if seed % 8 == 3:
+            forced = Forced(lab.answers, length=1 + seed // 8 % 8, wrong=0.3, seed=seed)
+            assert lab.run(schedule, ASKED, speculator=forced) == expected, f"drafts in {schedule}"
+            assert forced.num_accepted > 0
     assert lab.num_preemptions > 0, "no schedule preempted anybody"
     assert lab.num_hits > 0, "no schedule read a cached prefix"
 

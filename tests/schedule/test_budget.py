@@ -53,7 +53,7 @@ def test_the_chunk_is_the_largest_that_fits(
 
 def test_tokens_that_hide_behind_the_weights_are_free() -> None:
     cost = make_cost(weights_s=0.010, token_s=0.001, sharpness=500.0)
-    one_decode = Tally(cost).plus(start_pos=5, num_tokens=1, needs_logits=True)
+    one_decode = Tally(cost).plus(start_pos=5, num_tokens=1, num_logits=1)
     assert chunk_within(one_decode, start_pos=0, num_missing=50, most=50, limit_s=0.0101) == 9
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.view.builders import EMPTY_USE, make_report, make_result
-from twostroke.core.event import Beam, Timing
+from twostroke.core.event import Beam, Speculation, Timing
 from twostroke.core.ledger import Ledger, Part, Stall, StallKind
 from twostroke.core.report import Bound, PhaseReport, PhaseUse
 from twostroke.core.sequence import FinishReason
@@ -144,3 +144,9 @@ def test_the_answers_of_a_search_stand_beside_the_best_one() -> None:
         {"text": "Red", "token_ids": [8], "score": -1.5, "finish_reason": "length"},
     ]
     assert "beams" not in json_report(make_result(), make_report())
+
+
+def test_what_drafts_brought_is_told_where_they_were_asked_for() -> None:
+    shown = json_report(make_result(speculation=Speculation(40, 34, 1.75)), make_report())
+    assert shown["speculation"] == {"drafted": 40, "accepted": 34, "gain": 1.75}
+    assert "speculation" not in json_report(make_result(), make_report())

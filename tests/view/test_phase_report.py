@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.view.builders import EMPTY_USE, make_report, make_result
-from twostroke.core.event import KVUsage, Timing, Usage
+from twostroke.core.event import KVUsage, Speculation, Timing, Usage
 from twostroke.core.ledger import Ledger, Part, Stall, StallKind
 from twostroke.core.report import Bound, PhaseReport, PhaseUse
 from twostroke.core.sequence import FinishReason
@@ -174,3 +174,16 @@ def test_every_value_that_is_missing_is_a_dash_in_its_own_column(
 def test_every_end_is_told_by_its_name(reason: FinishReason) -> None:
     lines = phase_report_lines(make_result(finish_reason=reason), make_report())
     assert lines[-1] == f"end      {reason.value}; 20 prompt tokens (16 cached), 3 answer tokens"
+
+
+@pytest.mark.parametrize(
+    ("speculation", "line"),
+    [
+        (Speculation(40, 34, 1.75), "drafts   34 of 40 tokens kept; decode 1.75x as fast as in steps without them"),
+        (Speculation(3, 0, None), "drafts   0 of 3 tokens kept"),
+        (Speculation(0, 0, None), "drafts   none that should have paid"),
+    ],
+)
+def test_drafts_have_a_line_where_they_were_asked_for(speculation: Speculation, line: str) -> None:
+    assert line in phase_report_lines(make_result(speculation=speculation), make_report())
+    assert not any(shown.startswith("drafts") for shown in phase_report_lines(make_result(), make_report()))

@@ -21,6 +21,10 @@ ModelOption = Annotated[
 ]
 ContextOption = Annotated[int | None, typer.Option(help="Most tokens of prompt and answer together.")]
 KVOption = Annotated[str | None, typer.Option(help="Precision of the KV cache: bf16 (default), f16, f32, int8.")]
+SpeculateOption = Annotated[
+    str | None,
+    typer.Option(help="ngram: guess from the text itself; the same answer, sooner where it repeats."),
+]
 ThreadsOption = Annotated[int | None, typer.Option(help="One per usable core by default.")]
 
 
@@ -39,9 +43,18 @@ def find_model(name: str, *, config: Config, quiet: bool) -> Path:
         )
 
 
-def load(name: str, *, config: Config, threads: int | None, context: int | None, kv: str | None, quiet: bool) -> "LLM":
+def load(
+    name: str,
+    *,
+    config: Config,
+    threads: int | None,
+    context: int | None,
+    kv: str | None,
+    quiet: bool,
+    speculate: str | None = None,
+) -> "LLM":
     """A loaded model; the caller closes it."""
     find_model(name, config=config, quiet=quiet)
     with leaving_on_interrupt():
         from twostroke.llm import LLM  # with all it stands on a third of a second
-    return LLM(name, threads=threads, context=context, kv=kv, config=config)
+    return LLM(name, threads=threads, context=context, kv=kv, config=config, speculate=speculate)

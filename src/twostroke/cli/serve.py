@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from twostroke.cli.entry import leaving_on_interrupt
-from twostroke.cli.loading import ContextOption, KVOption, ModelOption, ThreadsOption, load
+from twostroke.cli.loading import ContextOption, KVOption, ModelOption, SpeculateOption, ThreadsOption, load
 from twostroke.config import resolve
 from twostroke.errors import ConfigError
 from twostroke.model.catalog import DEFAULT_MODEL
@@ -20,6 +20,7 @@ def serve(
     context: ContextOption = None,
     kv: KVOption = None,
     threads: ThreadsOption = None,
+    speculate: SpeculateOption = None,
     alias: Annotated[list[str] | None, typer.Option(help="Another name for the model; may be repeated.")] = None,
     api_key: Annotated[str | None, typer.Option(help="What clients must send as a bearer token.")] = None,
     max_requests: Annotated[int, typer.Option(help="Running and waiting; more are told to come back.", min=1)] = 256,
@@ -43,7 +44,7 @@ def serve(
     config = resolve()
     with (
         listen(host, port) as listener,
-        load(model, config=config, threads=threads, context=context, kv=kv, quiet=False) as llm,
+        load(model, config=config, threads=threads, context=context, kv=kv, quiet=False, speculate=speculate) as llm,
     ):
         serve_until_stopped(
             llm,

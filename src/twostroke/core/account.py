@@ -78,14 +78,24 @@ class Account:
             stalls[absent, None] += min(record.handed_s, end_s) - record.start_s
             return
         own_s, lost = shares(record, self.request_id)
-        phase = next(row.phase for row in record.rows_of(self.request_id))
-        own = Part.DECODE if phase is Phase.DECODE else Part.PREFILL
-        parts[own] += own_s
+        rows = record.rows_of(self.request_id)
+        parts[Part.DECODE if rows[0].phase is Phase.DECODE else Part.PREFILL] += own_s
+        if any(row.draft_token_ids for row in rows):
+            speculate_s = own_s * speculative_share(record.cost, rows)
+            parts[Part.DECODE] -= speculate_s
+            parts[Part.SPECULATE] += speculate_s
         for key, time_s in lost.items():
             stalls[key] += time_s
         is_first = self.first_token_s is None or record.start_s < self.first_token_s  # prefill may come again later
         parts[Part.FIRST_SAMPLE if is_first else Part.SAMPLE] += record.sampled_s - record.logits_s
         parts[Part.DETOKENIZE] += min(record.handed_s, end_s) - record.sampled_s
+
+
+def speculative_share(cost: StepCost, rows: tuple[RowPlan, ...]) -> float:
+    """Of the time of rows that verify drafts, what they take beyond the same rows with their one sure token."""
+    plain = [row._replace(num_tokens=1, draft_token_ids=()) if row.draft_token_ids else row for row in rows]
+    whole_s = cost.seconds(rows)
+    return 1 - cost.seconds(plain) / whole_s if whole_s > 0 else 0.0
 
 
 def shares(record: StepRecord, request_id: str) -> tuple[float, dict[tuple[StallKind, str | None], float]]:

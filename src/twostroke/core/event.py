@@ -45,6 +45,18 @@ class Beam:
 
 
 @dataclass(frozen=True, slots=True)
+class Speculation:
+    """What drafts brought one request. `gain` is decode time per token without drafts / with them.
+
+    Both are measured in steps of this request that were alike but for the drafts; None until there were both.
+    """
+
+    drafted: int
+    accepted: int
+    gain: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """One output token; `text` is what became showable with it (often nothing, never half a character)."""
 
@@ -69,6 +81,7 @@ class FinishEvent:
     account: Account
     seed: int
     error: str | None = None
+    speculation: Speculation | None = None  # where drafts were asked for
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; the tokens told before are the first one's
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from twostroke.core.account import Account
-from twostroke.core.event import Beam, KVUsage, Timing, Usage
+from twostroke.core.event import Beam, KVUsage, Speculation, Timing, Usage
 from twostroke.core.ledger import Ledger
 from twostroke.core.sequence import FinishReason
 from twostroke.core.step import TokenLogprob
@@ -52,6 +52,7 @@ class Result:
     logprobs: tuple[float | None, ...] = ()
     top_logprobs: tuple[tuple[TokenLogprob, ...], ...] = ()
     error: str | None = None
+    speculation: Speculation | None = None  # where drafts were asked for
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; text and token_ids are the first one's
 
 

@@ -21,6 +21,12 @@ class RowPlan(NamedTuple):
     phase: Phase
     needs_logits: bool  # the row reaches the newest token, so the next one is sampled
     is_recompute: bool = False
+    draft_token_ids: tuple[int, ...] = ()  # the last of `num_tokens`: guesses to verify, one logits row each
+
+    @property
+    def num_logits(self) -> int:
+        """Rows of logits it needs: one per token it may grow by."""
+        return 1 + len(self.draft_token_ids) if self.needs_logits else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class CostRow(Protocol):
     @property
     def num_tokens(self) -> int: ...
     @property
-    def needs_logits(self) -> bool: ...
+    def num_logits(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class StepCost:
         rows_s = 0.0
         for row in rows:
             num_tokens += row.num_tokens
-            num_sampled += row.needs_logits
+            num_sampled += row.num_logits
             rows_s += self.row_seconds(row.start_pos, row.num_tokens)
         return self.seconds_of(num_tokens=num_tokens, num_sampled=num_sampled, rows_s=rows_s)
 
@@ -134,13 +134,13 @@ class StepCost:
 
     def sampling_seconds(self, rows: Iterable[CostRow]) -> float:
         """Predicted seconds of choosing the tokens of a step with these rows."""
-        return self.sample_s * sum(row.needs_logits for row in rows)
+        return self.sample_s * sum(row.num_logits for row in rows)
 
     def split(self, rows: Iterable[CostRow]) -> tuple[float, float]:
         """Seconds of reads and of arithmetic in a step with these rows, overheads left out."""
         rows = list(rows)
         parts = [self.linear.split(sum(row.num_tokens for row in rows))]
-        if num_sampled := sum(row.needs_logits for row in rows):
+        if num_sampled := sum(row.num_logits for row in rows):
             parts.append(self.head.split(num_sampled))
         for row in rows:
             positions = self._positions(row.start_pos, row.num_tokens)

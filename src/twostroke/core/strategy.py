@@ -1,17 +1,36 @@
 """Seams for what lives above the engine: draft tokens, what a grammar allows, the choice among candidates."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Mapping, Sequence as Seq
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from twostroke.core.event import Speculation
 from twostroke.core.sequence import FinishReason, Sequence
-from twostroke.core.step import TokenLogprob
+from twostroke.core.step import RowPlan, TokenLogprob
+from twostroke.core.step_cost import StepCost
 
 
 class Drafter(Protocol):
-    """Guesses the next tokens of a sequence; called on the engine's thread before plan."""
+    """Guesses the next tokens of a sequence, cheaply; wrong guesses cost time and change nothing."""
 
-    def propose(self, sequence: Sequence, limit: int) -> Seq[int]: ...
+    def propose(self, sequence: Sequence, limit: int) -> Seq[int]:
+        """At most `limit` tokens that may follow; none where it has no idea."""
+
+    def forget(self, sequence_id: int) -> None:
+        """The sequence has ended."""
+
+
+class Speculator(Protocol):
+    """Decides how many tokens of whose drafts are worth verifying; called on the engine's thread."""
+
+    def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
+        """Before plan: drafts by sequence id, for those of the decoding sequences for which they should pay."""
+
+    def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
+        """After commit: what the step's rows were and by how many tokens each sequence grew."""
+
+    def forget(self, sequence_id: int) -> Speculation | None:
+        """The sequence has ended; what drafts brought it, None where none were tried."""
 
 
 class AnswerGrammar(Protocol):

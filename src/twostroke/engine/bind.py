@@ -19,7 +19,7 @@ class Binder:
         self._row_starts = np.zeros(max_rows + 1, np.int32)
         self._row_positions = np.zeros(max_rows, np.int32)
         self._tables = tuple(np.full((max_rows, max_blocks), -1, np.int32) for _ in range(num_groups))
-        self._selected = np.zeros(max_rows, np.int32)
+        self._selected = np.zeros(max_tokens, np.int32)  # a row with drafts selects several tokens
 
     def bind(self, plan: StepPlan, sequences: Mapping[int, Sequence]) -> BoundStep:
         """Lay the rows of `plan` out one after the other."""
@@ -29,13 +29,13 @@ class Binder:
             if row.num_tokens == 1:
                 self._token_ids[at] = token_ids[row.start_pos]
             else:
-                end = row.start_pos + row.num_tokens
-                self._token_ids[at : at + row.num_tokens] = token_ids[row.start_pos : end]
+                end = row.start_pos + row.num_tokens  # tokens end there or drafts go on behind them
+                self._token_ids[at : at + row.num_tokens] = [*token_ids[row.start_pos : end], *row.draft_token_ids]
             self._row_positions[r] = row.start_pos
             at += row.num_tokens
             self._row_starts[r + 1] = at
-            if row.needs_logits:
-                self._selected[num_selected] = at - 1
+            for index in range(at - row.num_logits, at):
+                self._selected[num_selected] = index
                 num_selected += 1
             for group, tables in enumerate(self._tables):
                 table = self._cache.table_array(row.sequence_id, group)

@@ -1,6 +1,7 @@
 """The engine: step() reads as plan, bind, run, sample, commit, hand over. One thread calls it; see worker.py."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -14,7 +15,7 @@ from twostroke.core.request import Request
 from twostroke.core.sequence import FinishReason, Sequence
 from twostroke.core.snapshot import Snapshot
 from twostroke.core.step import Fork, SampledToken, StepPlan, StepResult, TokenLogprob
-from twostroke.core.strategy import Chooser
+from twostroke.core.strategy import Chooser, Speculator
 from twostroke.engine.beam_stream import BeamStream
 from twostroke.engine.bind import Binder
 from twostroke.engine.cost_fit import StepCostFit
@@ -22,12 +23,13 @@ from twostroke.engine.kv_store import KVSize, kv_usage, kv_usage_of_beams
 from twostroke.engine.live import Live, Member
 from twostroke.engine.output_stream import OutputStream
 from twostroke.engine.stream import Listener, TextStream
+from twostroke.engine.verify import draw_tokens
 from twostroke.errors import CapacityError, KernelError, ParamsError
 from twostroke.program.program import KVGroup
 from twostroke.program.reader import Reader
 from twostroke.sample.sampler import Sampler, SamplingRow
 from twostroke.schedule.config import SchedulerConfig
-from twostroke.schedule.scheduler import Scheduler
+from twostroke.schedule.scheduler import NO_DRAFTS, Scheduler
 
 logger = logging.getLogger("twostroke")
 
@@ -51,6 +53,7 @@ class Engine:
         kv_groups: tuple[KVGroup, ...],
         new_text: Callable[[Request], TextStream],
         new_chooser: Callable[[Request], Chooser],
+        speculator: Speculator | None = None,
     ) -> None:
         self._reader = reader
         self._scheduler = scheduler
@@ -63,6 +66,7 @@ class Engine:
         self._kv_groups = kv_groups
         self._new_text = new_text
         self._new_chooser = new_chooser
+        self._speculator = speculator
         self._live: dict[str, Live] = {}
         self._started: dict[str, Live] = {}  # of these, who had a row already
         self._members: dict[int, Member] = {}
@@ -114,8 +118,9 @@ class Engine:
         return member
 
     def _new_sequence_id(self) -> int:
+        sequence_id = self._next_sequence_id
         self._next_sequence_id += 1
-        return self._next_sequence_id
+        return sequence_id
 
     def cancel(self, request_id: str) -> None:
         """End a request now; its blocks are free when this returns. Unknown ids have already ended."""
@@ -126,7 +131,7 @@ class Engine:
     def step(self) -> bool:
         """Run one step. False when there was nothing to run."""
         start_s = self._clock.now()
-        plan = self._scheduler.plan(start_s)
+        plan = self._scheduler.plan(start_s, self._draft())
         if plan is None:
             return False
         self._restart_groups(plan)
@@ -137,8 +142,19 @@ class Engine:
         result = self._decide(plan, tokens)
         finished = self._scheduler.commit(result)
         self._hand_over(plan, finished, start_s=start_s, logits_s=logits_s, sampled_s=sampled_s)
-        self._learn(plan, wall_s=logits_s - start_s)
+        self._learn(plan, result, wall_s=logits_s - start_s)
         return True
+
+    def _draft(self) -> Mapping[int, tuple[int, ...]]:
+        """Guesses for decoding sequences, where they should pay; a group's sequences keep step with each other."""
+        if self._speculator is None:
+            return NO_DRAFTS
+        decoding = [
+            sequence
+            for sequence in self._scheduler.running
+            if sequence.num_missing == 1 and sequence.num_output_tokens and sequence.request.params.beam is None
+        ]
+        return self._speculator.draft(decoding, self._fit.cost()) if decoding else NO_DRAFTS
 
     def _run(self, plan: StepPlan) -> npt.NDArray[np.float32] | str:
         """Logits of the rows that need them, or what went wrong: the step's rows fail, the engine goes on."""
@@ -156,8 +172,7 @@ class Engine:
     def _sample(self, plan: StepPlan, logits: npt.NDArray[np.float32] | str) -> tuple[SampledToken, ...]:
         if isinstance(logits, str):
             return tuple(SampledToken(row.sequence_id, 0, error=logits) for row in plan.rows)
-        rows = [self._members[row.sequence_id].sampling for row in plan.rows if row.needs_logits]
-        return tuple(self._sampler.sample(logits, rows)) if rows else ()
+        return tuple(draw_tokens(self._sampler, logits, plan, self._members))
 
     def _decide(self, plan: StepPlan, tokens: tuple[SampledToken, ...]) -> StepResult:
         """Ends that only text or a group can tell, or that went wrong; the scheduler knows the others."""
@@ -167,6 +182,8 @@ class Engine:
         for token in tokens:
             member = self._members[token.sequence_id]
             live = member.live
+            if token.sequence_id in finished:
+                continue  # behind a stop string
             if token.error is not None:
                 live.error = token.error
                 finished.update((each.sequence.sequence_id, FinishReason.ERROR) for each in live.members)
@@ -174,7 +191,6 @@ class Engine:
                 groups[live.request.request_id] = live
             else:
                 taken.append(token)
-                member.sampling.grow(token.token_id)
                 if live.stream.accept(token):
                     finished[token.sequence_id] = FinishReason.STOP
         forks: list[Fork] = []
@@ -297,6 +313,8 @@ class Engine:
         self._started.pop(request_id, None)
         for member in live.members:
             self._members.pop(member.sequence.sequence_id, None)
+        if self._speculator is not None and isinstance(live.stream, OutputStream):
+            live.stream.speculation = self._speculator.forget(live.members[0].sequence.sequence_id)
         sequences = [member.sequence for member in live.members]
         if live.held is None:
             kv = kv_usage(self._kv_size, self._kv_groups, num_tokens=sequences[0].num_computed)
@@ -307,7 +325,10 @@ class Engine:
         except Exception:  # its neighbours are yet to hear theirs
             logger.exception("request %s could not be told its end", request_id)
 
-    def _learn(self, plan: StepPlan, *, wall_s: float) -> None:
+    def _learn(self, plan: StepPlan, result: StepResult, *, wall_s: float) -> None:
+        if self._speculator is not None:
+            num_grown = Counter(token.sequence_id for token in result.tokens)
+            self._speculator.learn(plan.rows, num_grown, cost=self._fit.cost(), wall_s=wall_s)
         self._fit.observe(plan.rows, wall_s=wall_s)
         self._scheduler.step_cost = self._fit.cost()
 

@@ -3,7 +3,7 @@
 Lives on the engine's thread. `accept` decides (before commit), `hand_over` and `finish` tell (after it).
 """
 
-from twostroke.core.event import FinishEvent, KVUsage, Timing, TokenEvent, Usage
+from twostroke.core.event import FinishEvent, KVUsage, Speculation, Timing, TokenEvent, Usage
 from twostroke.core.request import Request
 from twostroke.core.sequence import FinishReason, Sequence
 from twostroke.core.step import SampledToken
@@ -18,9 +18,10 @@ class OutputStream(Stream):
         super().__init__(request, listener=listener)
         self._text = text
         self._stop = StopMatcher(request.params.stop)
-        self._pending: tuple[SampledToken, str] | None = None
+        self._pending: list[tuple[SampledToken, str]] = []  # of this step: one, or several with right drafts
         self._last_token_s: float | None = None
         self._first_text_s: float | None = None
+        self.speculation: Speculation | None = None  # set at the end where drafts were tried
         self._num_accepted = 0
         self._num_handed = 0
 
@@ -30,7 +31,7 @@ class OutputStream(Stream):
         if token.token_id not in self.request.stop_token_ids:
             text = self._guarded(lambda: self._next_text(token.token_id))
         self._num_accepted += 1
-        self._pending = (token, text)
+        self._pending.append((token, text))
         return self._stop.matched is not None
 
     def _next_text(self, token_id: int) -> str:
@@ -39,11 +40,12 @@ class OutputStream(Stream):
         return text if is_early else self._stop.feed(text)
 
     def hand_over(self, now_s: float) -> None:
-        """Tell the accepted token, if there is one."""
-        if self._pending is None:
-            return
-        token, text = self._pending
-        self._pending = None
+        """Tell the accepted tokens, if there are any."""
+        pending, self._pending = self._pending, []
+        for token, text in pending:
+            self._hand_over(token, text, now_s)
+
+    def _hand_over(self, token: SampledToken, text: str, now_s: float) -> None:
         if self.account.first_token_s is None:
             self.account.first_token_s = now_s
         if text and self._first_text_s is None:
@@ -83,6 +85,7 @@ class OutputStream(Stream):
                 kv=kv,
                 account=self.account,
                 seed=self.request.seed,
+                speculation=self.speculation,
                 error=error or (None if reason is not FinishReason.ERROR else "the request failed"),
             )
         )

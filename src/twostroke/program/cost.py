@@ -24,7 +24,7 @@ class CostRow(Protocol):
     @property
     def num_tokens(self) -> int: ...
     @property
-    def needs_logits(self) -> bool: ...
+    def num_logits(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,10 @@ class Row:
     start_pos: int
     num_tokens: int
     needs_logits: bool = True
+
+    @property
+    def num_logits(self) -> int:
+        return int(self.needs_logits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ def step_sizes(rows: Iterable[CostRow], *, windows: Iterable[int | None]) -> Ste
     rows = list(rows)
     return StepSizes(
         num_tokens=sum(row.num_tokens for row in rows),
-        num_selected=sum(row.needs_logits for row in rows),
+        num_selected=sum(row.num_logits for row in rows),
         pairs={
             window: sum(visible_pairs(row.start_pos, row.num_tokens, window=window) for row in rows)
             for window in windows

@@ -22,15 +22,15 @@ class Tally:
         """Of these rows."""
         tally = Tally(cost)
         for row in rows:
-            tally = tally.plus(start_pos=row.start_pos, num_tokens=row.num_tokens, needs_logits=row.needs_logits)
+            tally = tally.plus(start_pos=row.start_pos, num_tokens=row.num_tokens, num_logits=row.num_logits)
         return tally
 
-    def plus(self, *, start_pos: int, num_tokens: int, needs_logits: bool) -> "Tally":
+    def plus(self, *, start_pos: int, num_tokens: int, num_logits: int) -> "Tally":
         """With one more row."""
         return Tally(
             self.cost,
             self.num_tokens + num_tokens,
-            self.num_sampled + needs_logits,
+            self.num_sampled + num_logits,
             self.rows_s + self.cost.row_seconds(start_pos, num_tokens),
         )
 
@@ -48,7 +48,7 @@ def chunk_within(tally: Tally, *, start_pos: int, num_missing: int, most: int, l
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        step = tally.plus(start_pos=start_pos, num_tokens=middle, needs_logits=middle == num_missing)
+        step = tally.plus(start_pos=start_pos, num_tokens=middle, num_logits=int(middle == num_missing))
         if step.seconds <= limit_s:
             low = middle
         else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from twostroke.cache.cache import KVCache
 from twostroke.core.phase import Phase
 from twostroke.core.sequence import FinishReason, Sequence, SequenceStatus
-from twostroke.core.step import BlockCopy, RowPlan, StepPlan, StepResult
+from twostroke.core.step import BlockCopy, RowPlan, SampledToken, StepPlan, StepResult
 from twostroke.core.step_cost import StepCost
 from twostroke.errors import QueueFullError
 from twostroke.schedule.admission import MEMORY_RAN_OUT, Admission
@@ -21,9 +21,11 @@ from twostroke.schedule.policy import prefill_order
 from twostroke.schedule.preempt import victims
 from twostroke.schedule.waiting import WaitingQueue
 
+NO_DRAFTS: Mapping[int, tuple[int, ...]] = {}
+
 
 @dataclass(slots=True)
-class _Draft:
+class _Plan:
     """A plan in the making."""
 
     copies: list[BlockCopy] = field(default_factory=list)
@@ -100,38 +102,44 @@ class Scheduler:
 
     # One step
 
-    def plan(self, now_s: float) -> StepPlan | None:
-        """Decide the next step and reserve its blocks. None when there is nothing to do."""
+    def plan(self, now_s: float, drafts: Mapping[int, tuple[int, ...]] = NO_DRAFTS) -> StepPlan | None:
+        """Decide the next step and reserve its blocks. None when there is nothing to do.
+
+        `drafts` are guesses for decoding sequences, to be verified with their next token; of each as many are taken
+        as fit the step, the memory and the answer's length.
+        """
         if not self._sequences:
             return None
-        draft = _Draft()
-        self._secure_decodes(draft)
+        made = _Plan()
+        self._secure_decodes(made)
         held, self._held = self._held, None
         is_calm, self._is_calm = self._is_calm, True
-        if held is not None and is_calm and not draft.preempted:
-            return self._repeat(held, num_steps=1, copies=draft.copies)
-        if self._admit(draft):
-            self._secure_decodes(draft)  # who comes back from preemption may decode at once
-        decodes = self._decode_rows()
-        prefills = self._prefill_rows(decodes, draft, now_s)
+        if held is not None and is_calm and not made.preempted and not drafts:
+            return self._repeat(held, num_steps=1, copies=made.copies)
+        if self._admit(made):
+            self._secure_decodes(made)  # who comes back from preemption may decode at once
+        decodes = self._decode_rows(drafts, made)
+        prefills = self._prefill_rows(decodes, made, now_s)
         while not decodes and not prefills and len(self._running) > 1:
-            self._give_way(draft)
-            prefills = self._prefill_rows(decodes, draft, now_s)
+            self._give_way(made)
+            prefills = self._prefill_rows(decodes, made, now_s)
         rows = (*decodes, *prefills)
         assert rows, f"no progress: {self.num_running} running, {self.num_waiting} waiting, {self._cache.counts()}"
         self._num_steps += 1
         return StepPlan(
             step_id=self._num_steps,
             rows=rows,
-            copies=tuple(draft.copies),
-            preempted=tuple(draft.preempted),
-            hold=1 if prefills else self._hold(),
+            copies=tuple(made.copies),
+            preempted=tuple(made.preempted),
+            hold=1 if prefills or drafts else self._hold(),
         )
 
     def commit(self, result: StepResult) -> list[Sequence]:
         """Apply the outcome of the step planned last; returns the sequences that ended with it."""
         assert result.plan.step_id == self._num_steps, f"step {result.plan.step_id} is not the last, {self._num_steps}"
-        tokens = {token.sequence_id: token for token in result.tokens}
+        tokens: dict[int, list[SampledToken]] = {}
+        for token in result.tokens:
+            tokens.setdefault(token.sequence_id, []).append(token)
         forks: dict[int, list[Sequence]] = {}
         for parent_id, child in result.forks:
             forks.setdefault(parent_id, []).append(child)
@@ -142,15 +150,15 @@ class Scheduler:
             if sequence is None:
                 continue  # aborted while the step ran
             reason = result.finished.get(row.sequence_id)
-            token = tokens.get(row.sequence_id)
-            if token is not None and token.error is not None:
+            grown = tokens.get(row.sequence_id, ())
+            if any(token.error is not None for token in grown):
                 reason = FinishReason.ERROR
             if reason is not FinishReason.ERROR:  # content of a failed row is never published
-                self._advance(sequence, row, token_id=None if token is None else token.token_id)
+                self._advance(sequence, row, [token.token_id for token in grown])
                 for child in forks.get(row.sequence_id, ()):
                     self._fork(sequence, child)
-                if reason is None and token is not None:
-                    reason = self._end_of(sequence, token.token_id)
+                if reason is None and grown:
+                    reason = self._end_of(sequence, grown[-1].token_id)
                 has_use = reason is not None or sequence.num_missing or row.sequence_id in result.finished
                 assert has_use, f"sequence {row.sequence_id} got no token"
             if reason is not None:
@@ -189,14 +197,16 @@ class Scheduler:
         rows = [RowPlan(row[0], row[1] + num_steps, 1, decode, True, False) for row in plan.rows]
         return StepPlan(self._num_steps, tuple(rows), tuple(copies), hold=plan.hold - num_steps)
 
-    def _advance(self, sequence: Sequence, row: RowPlan, *, token_id: int | None) -> None:
-        end = row.start_pos + row.num_tokens
+    def _advance(self, sequence: Sequence, row: RowPlan, token_ids: list[int]) -> None:
+        num_refused = len(row.draft_token_ids) - len(token_ids) + 1 if row.draft_token_ids else 0
+        end = row.start_pos + row.num_tokens - num_refused
         if row.is_recompute:
             self.num_recomputed_tokens += min(end, sequence.num_recompute_until) - row.start_pos
         sequence.num_computed = end
-        if token_id is not None:
-            sequence.token_ids.append(token_id)
+        sequence.token_ids += token_ids
         self._cache.commit(row.sequence_id, sequence.token_ids, num_computed=end, publish=self._publishes)
+        if num_refused:
+            self._cache.trim(row.sequence_id, end)
 
     def _fork(self, parent: Sequence, child: Sequence) -> None:
         """The child runs from now on; what the parent computed it shares, the token after that is its own."""
@@ -235,22 +245,43 @@ class Scheduler:
 
     # Rows
 
-    def _decode_rows(self) -> list[RowPlan]:
+    def _decode_rows(self, drafts: Mapping[int, tuple[int, ...]], made: _Plan) -> list[RowPlan]:
         decode = Phase.DECODE
-        return [
+        rows = [
             RowPlan(sequence_id, sequence.num_computed, 1, decode, True, False)
             for sequence_id, sequence in self._running.items()
             if _decodes(sequence)
         ]
+        if not drafts:
+            return rows
+        room = self.config.max_step_tokens - len(self._running)
+        for index, row in enumerate(rows):
+            guess = self._guess_for(row.sequence_id, drafts.get(row.sequence_id, ())[:room], made)
+            room -= len(guess)
+            rows[index] = row._replace(num_tokens=1 + len(guess), draft_token_ids=guess)
+        return rows
 
-    def _prefill_rows(self, decodes: list[RowPlan], draft: _Draft, now_s: float) -> list[RowPlan]:
+    def _guess_for(self, sequence_id: int, guess: tuple[int, ...], made: _Plan) -> tuple[int, ...]:
+        """As much of a draft as the answer may still grow by, if blocks for it are free; nobody gives way for it."""
+        sequence = self._running[sequence_id]
+        guess = guess[: max(sequence.request.params.max_tokens - sequence.num_output_tokens - 1, 0)]
+        if not guess:
+            return ()
+        copies = self._cache.try_reserve(sequence_id, end=sequence.num_tokens + len(guess))
+        if copies is None:
+            return ()
+        made.copies += copies
+        return guess
+
+    def _prefill_rows(self, decodes: list[RowPlan], made: _Plan, now_s: float) -> list[RowPlan]:
         """Chunks in what the decodes leave of the step, in tokens and in milliseconds."""
         if len(decodes) == len(self._running):
             return []
         config, rows = self.config, []
         tally = None if self.step_cost is None else Tally.of(self.step_cost, decodes)
         limit_s = tally.seconds + config.max_decode_stall_s if tally is not None and decodes else config.max_step_s
-        num_left, num_owed = config.max_step_tokens - len(decodes), config.min_prefill_tokens
+        num_left = config.max_step_tokens - sum(row.num_tokens for row in decodes)
+        num_owed = config.min_prefill_tokens
         missing = [sequence for sequence in self._running.values() if not _decodes(sequence)]
         for sequence in prefill_order(missing, now_s=now_s, ageing_tokens_per_s=config.prefill_ageing_tokens_per_s):
             self._look_again(sequence)
@@ -261,12 +292,12 @@ class Scheduler:
                 num_tokens = max(within, min(most, num_owed))
             if num_tokens <= 0:
                 break
-            if self._has_blocks(sequence, start_pos + num_tokens, draft):
+            if self._has_blocks(sequence, start_pos + num_tokens, made):
                 rows.append(self._prefill_row(sequence, num_tokens))
                 num_left, num_owed = num_left - num_tokens, num_owed - num_tokens
                 if tally is not None:
                     tally = tally.plus(
-                        start_pos=start_pos, num_tokens=num_tokens, needs_logits=num_tokens == num_missing
+                        start_pos=start_pos, num_tokens=num_tokens, num_logits=int(num_tokens == num_missing)
                     )
         return rows
 
@@ -315,14 +346,14 @@ class Scheduler:
 
     # Admission
 
-    def _admit(self, draft: _Draft) -> int:
+    def _admit(self, made: _Plan) -> int:
         """First come first served, nobody passes the head of the queue; returns how many started."""
         num_started = 0
         while len(self._waiting):
             head = self._waiting.first
-            if head.sequence_id == self._refused or head.sequence_id in draft.preempted:
+            if head.sequence_id == self._refused or head.sequence_id in made.preempted:
                 break
-            if not self._clear_way(head, draft):
+            if not self._clear_way(head, made):
                 self._refused = head.sequence_id
                 break
             self._start(head)
@@ -338,13 +369,13 @@ class Scheduler:
         if sequence.num_preemptions == 0:
             self._unstarted.add(sequence.sequence_id)
 
-    def _clear_way(self, head: Sequence, draft: _Draft) -> bool:
+    def _clear_way(self, head: Sequence, made: _Plan) -> bool:
         """Make room for the head if less urgent work can give it; True when it can start."""
         displaced = self._admission.displaced_by(head, running=self.running, waiting=self.waiting)
         if displaced is None:
             return not self._running and self._clear_everything()
         for rival in displaced:
-            self._preempt(rival, draft)
+            self._preempt(rival, made)
         return self._take_tails(lambda: self._admission.has_room(head))
 
     def _clear_everything(self) -> bool:
@@ -355,7 +386,7 @@ class Scheduler:
 
     # Blocks
 
-    def _secure_decodes(self, draft: _Draft) -> None:
+    def _secure_decodes(self, made: _Plan) -> None:
         """Every decoding sequence gets its next slot, or somebody gives way."""
         can_write = self._cache.can_write
         lacking = [
@@ -365,11 +396,11 @@ class Scheduler:
         ]
         for sequence in lacking:
             while sequence.status is SequenceStatus.RUNNING and not self._has_blocks(
-                sequence, sequence.num_tokens, draft
+                sequence, sequence.num_tokens, made
             ):
-                self._give_way(draft)
+                self._give_way(made)
 
-    def _give_way(self, draft: _Draft) -> None:
+    def _give_way(self, made: _Plan) -> None:
         """Memory ran out: one sequence goes back to the queue.
 
         A pinned one only when all are, beams only when nothing else runs. These can run short only where they
@@ -379,10 +410,10 @@ class Scheduler:
         alone = [sequence for sequence in running if len(group_of(sequence)) == 1]
         able = victims(alone, max_preemptions=self.config.max_preemptions)
         able = able or victims(alone, max_preemptions=None) or victims(running, max_preemptions=None)
-        self._preempt(able[0], draft)
+        self._preempt(able[0], made)
         self._admission.learn_length(MEMORY_RAN_OUT)
 
-    def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
+    def _preempt(self, sequence: Sequence, made: _Plan) -> None:
         """Back to the queue with all it holds; its tail is taken when someone needs it."""
         if len(self._admission.group_of(sequence)) > 1:
             self._restart(sequence)
@@ -392,7 +423,7 @@ class Scheduler:
         sequence.num_recompute_until = max(sequence.num_recompute_until, sequence.num_computed)
         self._waiting.push(sequence)
         self.num_preemptions += 1
-        draft.preempted.append(sequence.sequence_id)
+        made.preempted.append(sequence.sequence_id)
         self._refused = None
 
     def _restart(self, sequence: Sequence) -> None:
@@ -406,13 +437,13 @@ class Scheduler:
         del sequence.token_ids[sequence.num_prompt_tokens :]
         sequence.num_computed = 0
 
-    def _has_blocks(self, sequence: Sequence, end: int, draft: _Draft) -> bool:
+    def _has_blocks(self, sequence: Sequence, end: int, made: _Plan) -> bool:
         """Reserve up to `end`, with tails of preempted sequences if need be."""
 
         def reserve() -> bool:
             copies = self._cache.try_reserve(sequence.sequence_id, end=end)
             if copies is not None:
-                draft.copies += copies
+                made.copies += copies
             return copies is not None
 
         return self._cache.can_write(sequence.sequence_id, end) or self._take_tails(reserve)

@@ -1,1 +1,1 @@
-"""Ways to choose that look at more than one row: beam search. Above the engine, called through core/strategy.py."""
+"""Ways to choose that look at more than one row: beam search, drafts. Called by the engine through core/strategy.py."""

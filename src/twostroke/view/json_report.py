@@ -9,7 +9,8 @@ from twostroke.core.step import TokenLogprob
 
 
 def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = False) -> dict[str, Any]:
-    """The object of `twostroke run --json`; `logprobs` and `beams` only when they were asked for."""
+    """The object of `twostroke run --json`; `logprobs`, `speculation` and `beams` only
+    when they were asked for."""
     usage, kv = result.usage, result.kv
     decode = _phase(report.decode) | {"tpot_s": report.decode.tpot_s}
     shown: dict[str, Any] = {
@@ -29,6 +30,8 @@ def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = Fa
     }
     if with_logprobs:
         shown["logprobs"] = _logprobs(result)
+    if (spoken := result.speculation) is not None:
+        shown["speculation"] = {"drafted": spoken.drafted, "accepted": spoken.accepted, "gain": spoken.gain}
     if result.beams:
         shown["beams"] = [_beam(beam) for beam in result.beams]
     return shown

@@ -81,6 +81,11 @@ def read_wish(
         salt=fields.text("cache_salt") or "",
         structure_field="response_format" if values.get("structured_outputs") is None else "structured_outputs",
     )
+    if wish.echoes and wish.params.logprobs is not None:
+        raise ApiError(
+            "echo and logprobs are both given: the log-probabilities of a prompt are not told here, send one of them",
+            param="echo",
+        )
     take_harmless(fields)
     fields.end()
     fields.refuse_unknown()

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files src native) CMakeLists.txt pyproject.toml
 NATIVE_CODE := $(shell git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.h' 'tests/native/*.cpp')
 
-.PHONY: check test unit test-all test-neon bench docs native clean
+.PHONY: check test unit test-all test-neon bench docs native wheel clean
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
@@ -56,6 +56,13 @@ native: $(VENV)/dev.stamp
 	$(BIN)/cmake -S . -B build/dev -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python
 	$(BIN)/cmake --build build/dev
 	ln -sf $(CURDIR)/build/dev/_native*.so src/twostroke/
+
+# One Linux wheel with every x86 path; its tag names the oldest C library it runs with.
+wheel: $(VENV)/dev.stamp
+	rm -rf build/wheel dist
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	$(BIN)/python cmake/check_wheel.py dist
 
 clean:
 	rm -rf build src/twostroke/_native*.so

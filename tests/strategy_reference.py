@@ -48,6 +48,6 @@ def beam_search(
             break
         if len(finished) == width:
             reach = max_tokens if beam.early_stopping == "never" and penalty > 0 else length
-            if beam.early_stopping is True or running[0][0] / reach**penalty <= finished[-1].score:
+            if beam.early_stopping is True or width == 1 or running[0][0] / reach**penalty <= finished[-1].score:
                 break
     return finished

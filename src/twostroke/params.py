@@ -35,7 +35,8 @@ class BeamSearch:
     An answer scores (sum of log-probabilities) / (length ** length_penalty), a stop id included; above 0 the
     penalty favours long answers. `early_stopping` True ends with `width` finished answers, False when the best
     running one cannot beat the worst finished as things stand, "never" when it cannot at any length up to
-    max_tokens. `num_return` answers are reported. Definition and defaults are the transformers library's.
+    max_tokens; one beam is greedy and ends with its first. `num_return` answers are reported. Definition and defaults
+    are the transformers library's.
 
     Raises ParamsError that names the field, the value and the limit.
     """

@@ -119,10 +119,11 @@ def greedy_misses(law: Law) -> bool:
     return narrow[0].score < wide[0].score - 1e-9
 
 
-@given(st.integers(0, 2**16))
-def test_width_one_is_greedy(seed: int) -> None:
+@given(seed=st.integers(0, 2**16), early_stopping=st.sampled_from([True, False, "never"]))
+def test_width_one_is_greedy(seed: int, early_stopping: bool) -> None:
     law = random_law(seed, vocab=12)
-    found, _ = search(law, ask(beam=BeamSearch(width=1), stop_token_ids=frozenset({3}), max_tokens=6))
+    beam = BeamSearch(width=1, early_stopping=early_stopping, length_penalty=2.0)
+    found, _ = search(law, ask(beam=beam, stop_token_ids=frozenset({3}), max_tokens=6))
     tokens: list[int] = []
     while len(tokens) < 6 and 3 not in tokens:
         tokens.append(int(law([*PROMPT, *tokens]).argmax()))

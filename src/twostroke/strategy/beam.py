@@ -106,7 +106,7 @@ class BeamChooser:
         """Whether a running beam may still beat the worst answer; a guess where length_penalty rewards length."""
         if len(self._finished) < self._beam.width:
             return True
-        if self._beam.early_stopping is True:
+        if self._beam.early_stopping is True or self._beam.width == 1:  # one beam is greedy, as in the library
             return False
         if self._beam.early_stopping == "never" and self._beam.length_penalty > 0:
             length = self._max_tokens

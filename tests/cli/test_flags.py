@@ -372,12 +372,12 @@ class Listens:
 @pytest.mark.parametrize(
     ("flags", "address", "options"),
     [
-        ([], ("127.0.0.1", 8080), {}),
-        (["--host", "::1"], ("::1", 8080), {}),
+        ([], ("127.0.0.1", 8000), {}),
+        (["--host", "::1"], ("::1", 8000), {}),
         (["--port", "0"], ("127.0.0.1", 0), {}),
-        (["--context", "64"], ("127.0.0.1", 8080), {"context": 64}),
-        (["--kv", "f32"], ("127.0.0.1", 8080), {"kv": "f32"}),
-        (["--threads", "2"], ("127.0.0.1", 8080), {"threads": 2}),
+        (["--context", "64"], ("127.0.0.1", 8000), {"context": 64}),
+        (["--kv", "f32"], ("127.0.0.1", 8000), {"kv": "f32"}),
+        (["--threads", "2"], ("127.0.0.1", 8000), {"threads": 2}),
     ],
 )
 def test_each_flag_of_serve_arrives_alone_and_only_this_machine_is_served_unless_told(

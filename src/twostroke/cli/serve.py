@@ -16,7 +16,7 @@ def serve(
     *,
     model: ModelOption = DEFAULT_MODEL,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8080,
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
     context: ContextOption = None,
     kv: KVOption = None,
     threads: ThreadsOption = None,

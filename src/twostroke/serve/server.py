@@ -42,7 +42,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def listen(host: str = "127.0.0.1", port: int = 8080) -> socket.socket:
+def listen(host: str = "127.0.0.1", port: int = 8000) -> socket.socket:
     """The address, taken: clients that connect wait until `serve` answers. Port 0 takes a free one.
 
     Taken before a model is loaded, so that nobody waits for a load to hear that the port is in use. Raises

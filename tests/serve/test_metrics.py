@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.builders_cost import make_cost
 from tests.serve.serve_builders import ScriptedModel, client_of, make_chat, make_completion
 from twostroke.core.account import Account, StepRecord
-from twostroke.core.event import FinishEvent, KVUsage, Timing, TokenEvent, Usage
+from twostroke.core.event import FinishEvent, KVUsage, Speculation, Timing, TokenEvent, Usage
 from twostroke.core.ledger import Part
 from twostroke.core.phase import Phase
 from twostroke.core.sequence import FinishReason
@@ -89,6 +89,7 @@ def make_end(
     usage: tuple[int, int, int] = (5, 0, 0),
     kv_tokens: int = 0,
     before: dict[Part, float] | None = None,
+    speculation: Speculation | None = None,
 ) -> FinishEvent:
     return FinishEvent(
         request_id="r",
@@ -99,6 +100,7 @@ def make_end(
         kv=KVUsage(tokens=kv_tokens, bytes=0, blocks=0, waste_ratio=0.0),
         account=Account(request_id="r", arrival_s=0.0, before=before or {}, finish_s=finish_s),
         seed=1,
+        speculation=speculation,
     )
 
 
@@ -106,7 +108,7 @@ def make_end(
 
 
 def test_gaps_and_time_per_token_are_two_numbers_with_two_weights() -> None:
-    """Tokens at 1.0, 1.1, 1.1 and 1.4: gaps of 0.1, 0 and 0.3, (1.4 - 1.0) / 3 per token."""
+    """Tokens at 1.0, 1.1, 1.1 and 1.4: gaps of 0.05 twice and 0.3, (1.4 - 1.0) / 3 per token."""
     session = Session()
     answers = session.answers()
     session.say(answers, 1.0, 1.1, 1.1, 1.4)
@@ -131,6 +133,28 @@ def test_answers_of_no_or_one_token_have_no_time_per_token() -> None:
     assert found["time_to_first_token_seconds_count"] == 1
     assert found["e2e_request_latency_seconds_count"] == 2
     assert not any(math.isnan(value) for value in found.values())
+
+
+def test_tokens_of_one_step_share_the_gap_before_it() -> None:
+    """Four tokens come together after a second: not one gap of a second and three of nothing."""
+    session = Session()
+    answers = session.answers(arrival_s=0.0)
+    session.say(answers, 1.0, 2.0, 2.0, 2.0, 2.0, 2.25)
+    session.end(answers, FinishReason.STOP)
+    found = session.numbers()
+    assert found["inter_token_latency_seconds_count"] == 5
+    assert found["inter_token_latency_seconds_sum"] == pytest.approx(1.25)
+    assert found["inter_token_latency_seconds_bucket{le=0.2}"] == 0
+    assert found["inter_token_latency_seconds_bucket{le=0.5}"] == 5
+
+
+def test_guessed_tokens_are_counted_by_what_became_of_them() -> None:
+    session = Session()
+    for speculation in (Speculation(40, 34, 1.75), Speculation(3, 0, None), None):
+        session.end(session.answers(), FinishReason.STOP, speculation=speculation)
+    found = session.numbers()
+    assert found["spec_tokens_total{kind=accepted}"] == 34
+    assert found["spec_tokens_total{kind=refused}"] == 9
 
 
 def test_tokens_are_counted_as_ids_not_by_their_text() -> None:

@@ -5,7 +5,7 @@ An answer is a sequence: a request for n of them counts n times, here as in `num
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -58,7 +58,8 @@ class ServerMetrics:
         self._stalls = self._counter("stall_seconds", "Time answers lost to other work.", labels=("kind",))
         self._wasted = self._counter("wasted_tokens", "Tokens computed for answers nobody got.", labels=("phase",))
         self._rejections = self._counter("admission_rejections", "Requests that were not taken.", labels=("reason",))
-        self._last_token_s: dict[tuple[int, int], float] = {}  # of running answers
+        self._spec_tokens = self._counter("spec_tokens", "Guessed tokens, by what became of them.", labels=("kind",))
+        self._latest: dict[tuple[int, int], _Latest] = {}  # of running answers
 
     def _seconds(self, name: str, text: str, *, labels: tuple[str, ...] = ()) -> Histogram:
         return Histogram(f"{name}_seconds", text, labels, namespace=PREFIX, buckets=SECONDS, registry=self._registry)
@@ -71,19 +72,30 @@ class ServerMetrics:
     def observe(self, answers: Answers, index: int, event: Event) -> None:
         """Called on the event loop with every event of every answer."""
         key = (id(answers), index)
+        latest = self._latest.get(key)
         if isinstance(event, TokenEvent):
-            self._observe_token(answers, event, last_s=self._last_token_s.get(key))
-            self._last_token_s[key] = event.time_s
+            self._tokens.inc()
+            self._latest[key] = self._follow(answers, event.time_s, latest)
         else:
+            self._observe_gaps(latest)
             self._observe_end(answers, index, event)
-            self._last_token_s.pop(key, None)
+            self._latest.pop(key, None)
 
-    def _observe_token(self, answers: Answers, event: TokenEvent, *, last_s: float | None) -> None:
-        self._tokens.inc()
-        if last_s is None:
-            self._ttft.observe(event.time_s - answers.arrival_s)
-        else:
-            self._itl.observe(event.time_s - last_s)
+    def _follow(self, answers: Answers, time_s: float, latest: "_Latest | None") -> "_Latest":
+        """The answer's newest step with a token of `time_s`; the gaps before a step are known when it is over."""
+        if latest is None:
+            self._ttft.observe(time_s - answers.arrival_s)
+            return _Latest(time_s, time_s, 0)
+        if time_s == latest.time_s:
+            return latest._replace(num_tokens=latest.num_tokens + 1)
+        self._observe_gaps(latest)
+        return _Latest(latest.time_s, time_s, 1)
+
+    def _observe_gaps(self, latest: "_Latest | None") -> None:
+        """k tokens of one step get a k-th of the gap each."""
+        if latest is not None:
+            for _ in range(latest.num_tokens):
+                self._itl.observe((latest.time_s - latest.before_s) / latest.num_tokens)
 
     def _observe_end(self, answers: Answers, index: int, event: FinishEvent) -> None:
         timing, usage, ledger = event.timing, event.usage, answers.ledgers[index]
@@ -96,6 +108,9 @@ class ServerMetrics:
             histogram.observe(ledger.parts.get(part, 0.0))
         for part, time_s in ledger.parts.items():
             self._parts.labels(part.value).inc(max(time_s, 0.0))
+        if event.speculation is not None:
+            self._spec_tokens.labels("accepted").inc(event.speculation.accepted)
+            self._spec_tokens.labels("refused").inc(event.speculation.drafted - event.speculation.accepted)
         for stall in ledger.stalls:
             self._stalls.labels(stall.kind.value).inc(stall.time_s)
         if event.reason in LOST:
@@ -126,6 +141,14 @@ class ServerMetrics:
     def text(self, now: Snapshot) -> bytes:
         """Everything in Prometheus' text format; `now` is the engine at this moment."""
         return generate_latest(_Scrape(self._registry, now))
+
+
+class _Latest(NamedTuple):
+    """The newest step of a running answer: when the one before it was told, when it was, and its tokens."""
+
+    before_s: float
+    time_s: float
+    num_tokens: int  # without the first of an answer, which has no gap
 
 
 class _CanCollect(Protocol):

@@ -31,7 +31,7 @@ from twostroke.model.source import ModelSource
 from twostroke.program.cost import ProgramCost, Row, fold_costs
 from twostroke.program.native import NativeReader
 from twostroke.program.program import Program
-from twostroke.program.reader import Precision
+from twostroke.program.reader import KVSpec, Precision
 from twostroke.sample.sampler import Sampler
 from twostroke.schedule.config import SchedulerConfig
 from twostroke.schedule.scheduler import Scheduler
@@ -112,25 +112,9 @@ def load_model(
     with ThreadPoolExecutor(max_workers=1) as pool:
         text = pool.submit(load_text, source, home=config.home, why_no_template=defaults.why_no_template)
         limits = scheduler or SchedulerConfig(max_rows=MAX_ROWS, max_step_tokens=MAX_STEP_TOKENS)
-        size = plan_kv(
-            program,
-            precision=precision,
-            block_size=BLOCK_SIZE,
-            context=_default_context(program, defaults) if context is None else context,
-            max_sequences=limits.max_rows,
-            max_step_tokens=limits.max_step_tokens,
-            available_bytes=available_memory_bytes(),
-        )
-        reader = NativeReader(
-            program,
-            source.tensors,
-            kv=size.spec,
-            threads=num_threads,
-            max_tokens=limits.max_step_tokens,
-            max_rows=limits.max_rows,
-            isa=config.isa,
-            kept=packed_store(config).copy_of(source),
-        )
+        wished = _default_context(program, defaults) if context is None else context
+        size = _kv_size(program, limits, precision=precision, context=wished)
+        reader = _reader(source, program, limits, config, kv=size.spec, threads=num_threads)
         loaded_text = text.result()
     cost = fold_costs(program, kv_precision=precision)
     sampler = Sampler(min(program.vocab_size, loaded_text.tokenizer.vocab_size), isa=reader.isa, pool=reader.pool)
@@ -162,6 +146,35 @@ def load_model(
         cost_key=key,
         fit=fit,
         threads=num_threads,
+    )
+
+
+def _kv_size(program: Program, limits: SchedulerConfig, *, precision: Precision, context: int | None) -> KVSize:
+    """Room for as many sequences as a step may have, as far as the memory goes."""
+    return plan_kv(
+        program,
+        precision=precision,
+        block_size=BLOCK_SIZE,
+        context=context,
+        max_sequences=limits.max_rows,
+        max_step_tokens=limits.max_step_tokens,
+        available_bytes=available_memory_bytes(),
+    )
+
+
+def _reader(
+    source: ModelSource, program: Program, limits: SchedulerConfig, config: Config, *, kv: KVSpec, threads: int
+) -> NativeReader:
+    """Weights packed, or mapped from where an earlier load left them."""
+    return NativeReader(
+        program,
+        source.tensors,
+        kv=kv,
+        threads=threads,
+        max_tokens=limits.max_step_tokens,
+        max_rows=limits.max_rows,
+        isa=config.isa,
+        kept=packed_store(config).copy_of(source),
     )
 
 

@@ -93,9 +93,8 @@ class Account:
 
 def speculative_share(cost: StepCost, rows: tuple[RowPlan, ...]) -> float:
     """Of the time of rows that verify drafts, what they take beyond the same rows with their one sure token."""
-    plain = [row._replace(num_tokens=1, draft_token_ids=()) if row.draft_token_ids else row for row in rows]
     whole_s = cost.seconds(rows)
-    return 1 - cost.seconds(plain) / whole_s if whole_s > 0 else 0.0
+    return 1 - cost.seconds(row.without_drafts for row in rows) / whole_s if whole_s > 0 else 0.0
 
 
 def shares(record: StepRecord, request_id: str) -> tuple[float, dict[tuple[StallKind, str | None], float]]:

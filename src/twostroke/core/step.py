@@ -28,6 +28,13 @@ class RowPlan(NamedTuple):
         """Rows of logits it needs: one per token it may grow by."""
         return 1 + len(self.draft_token_ids) if self.needs_logits else 0
 
+    @property
+    def without_drafts(self) -> "RowPlan":
+        """The same row with its sure tokens alone."""
+        if not self.draft_token_ids:
+            return self
+        return self._replace(num_tokens=self.num_tokens - len(self.draft_token_ids), draft_token_ids=())
+
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:

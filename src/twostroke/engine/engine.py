@@ -154,7 +154,7 @@ class Engine:
             for sequence in self._scheduler.running
             if sequence.num_missing == 1 and sequence.num_output_tokens and sequence.request.params.beam is None
         ]
-        return self._speculator.draft(decoding, self._fit.cost()) if decoding else NO_DRAFTS
+        return self._speculator.draft(decoding, self._fit.cost())
 
     def _run(self, plan: StepPlan) -> npt.NDArray[np.float32] | str:
         """Logits of the rows that need them, or what went wrong: the step's rows fail, the engine goes on."""

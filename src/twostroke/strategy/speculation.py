@@ -68,7 +68,9 @@ class SpeculationControl:
 
     def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
         """See core.strategy.Speculator."""
-        rows = {each.sequence_id: _plain(each) for each in decoding}
+        if not decoding:
+            return {}
+        step = _Step.of(decoding, cost)
         drafts: dict[int, tuple[int, ...]] = {}
         purse_s = self._purse_s
         for sequence in decoding:
@@ -77,16 +79,16 @@ class SpeculationControl:
             guess = tuple(self.drafter.propose(sequence, MAX_DRAFT))
             if not guess or purse_s <= 0:
                 continue
-            num_taken, extra_s = _worth(record, rows, sequence.sequence_id, guess, cost)
+            num_taken, extra_s = _worth(record.odds, step, sequence, num_guessed=len(guess))
             if num_taken and record.num_steps % CONTROL_EVERY == 0:
                 continue
             if not num_taken and record.num_steps % PROBE_EVERY == 0:
-                num_taken, extra_s = 1, _extra(rows, sequence.sequence_id, guess[:1], cost)
+                num_taken, extra_s = 1, step.extra_s(sequence, 1)
             if not num_taken or extra_s * (1 - record.odds) > purse_s:
                 continue
             purse_s -= extra_s * (1 - record.odds)
             drafts[sequence.sequence_id] = guess[:num_taken]
-            rows[sequence.sequence_id] = _with(rows[sequence.sequence_id], guess[:num_taken])
+            step.add(sequence, num_taken)
         return drafts
 
     def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
@@ -94,8 +96,7 @@ class SpeculationControl:
         step_s = cost.seconds(rows)
         self.total_s += step_s
         self._purse_s += PURSE_SHARE * step_s
-        plain = [row._replace(num_tokens=1, draft_token_ids=()) if row.draft_token_ids else row for row in rows]
-        plain_s = cost.seconds(plain)
+        plain_s = cost.seconds(row.without_drafts for row in rows)
         decodes = [row for row in rows if row.phase is Phase.DECODE]
         extra_s, num_drafted = step_s - plain_s, sum(len(row.draft_token_ids) for row in rows)
         for row in decodes:
@@ -130,29 +131,49 @@ class SpeculationControl:
         return Speculation(record.drafted, record.accepted, record.gain)
 
 
-def _worth(
-    record: _Record, rows: Mapping[int, RowPlan], sequence_id: int, guess: tuple[int, ...], cost: StepCost
-) -> tuple[int, float]:
+@dataclass(slots=True)
+class _Step:
+    """The decode step in the making, priced as drafts join it: asked often, so no row is priced twice."""
+
+    cost: StepCost
+    num_sequences: int
+    num_tokens: int  # each of them needs logits
+    rows_s: float
+
+    @staticmethod
+    def of(decoding: Seq[Sequence], cost: StepCost) -> "_Step":
+        """One token of each."""
+        rows_s = sum(cost.row_seconds(each.num_computed, 1) for each in decoding)
+        return _Step(cost, len(decoding), len(decoding), rows_s)
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds(self.num_tokens, self.rows_s)
+
+    def extra_s(self, sequence: Sequence, num_drafted: int) -> float:
+        """Seconds by which the step is longer with so many drafted tokens of a sequence that has none yet."""
+        return self._seconds(self.num_tokens + num_drafted, self._rows_with(sequence, num_drafted)) - self.seconds
+
+    def add(self, sequence: Sequence, num_drafted: int) -> None:
+        """They join it."""
+        self.rows_s = self._rows_with(sequence, num_drafted)
+        self.num_tokens += num_drafted
+
+    def _rows_with(self, sequence: Sequence, num_drafted: int) -> float:
+        start_pos, row_seconds = sequence.num_computed, self.cost.row_seconds
+        return self.rows_s - row_seconds(start_pos, 1) + row_seconds(start_pos, 1 + num_drafted)
+
+    def _seconds(self, num_tokens: int, rows_s: float) -> float:
+        return self.cost.seconds_of(num_tokens=num_tokens, num_sampled=num_tokens, rows_s=rows_s)
+
+
+def _worth(odds: float, step: _Step, sequence: Sequence, *, num_guessed: int) -> tuple[int, float]:
     """The number of drafted tokens with the best expected gain in time, and the seconds of verifying them; 0: none."""
-    token_s = cost.seconds(rows.values()) / len(rows)
-    best, odds, expected = (0, 0.0, 0.0), record.odds, 0.0
-    for count in range(1, len(guess) + 1):
+    token_s = step.seconds / step.num_sequences
+    best, expected = (0, 0.0, 0.0), 0.0
+    for count in range(1, num_guessed + 1):
         expected += odds**count
-        extra_s = _extra(rows, sequence_id, guess[:count], cost)
+        extra_s = step.extra_s(sequence, count)
         if (gain_s := expected * token_s - extra_s) > best[2]:
             best = (count, extra_s, gain_s)
     return best[:2]
-
-
-def _extra(rows: Mapping[int, RowPlan], sequence_id: int, guess: tuple[int, ...], cost: StepCost) -> float:
-    """Seconds by which a step with this draft is longer."""
-    changed = {**rows, sequence_id: _with(rows[sequence_id], guess)}
-    return cost.seconds(changed.values()) - cost.seconds(rows.values())
-
-
-def _plain(sequence: Sequence) -> RowPlan:
-    return RowPlan(sequence.sequence_id, sequence.num_computed, 1, Phase.DECODE, needs_logits=True)
-
-
-def _with(row: RowPlan, guess: tuple[int, ...]) -> RowPlan:
-    return row._replace(num_tokens=1 + len(guess), draft_token_ids=guess)

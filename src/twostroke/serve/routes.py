@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from twostroke.core.clock import unix_time_s
+from twostroke.serve.answer_api import AnswerApi, WishT
 from twostroke.serve.answers import Answers, CancelCause, EventBridge
 from twostroke.serve.api_error import ApiError, as_api_error
 from twostroke.serve.body import parse_object, read_body
@@ -96,20 +97,21 @@ class Routes:
     # Answers
 
     async def chat_completions(self, request: Request) -> Response:
-        return await self._answer(request, is_chat=True)
+        return await self.answer(request, OpenAIApi(self._names, self._limits, is_chat=True))
 
     async def completions(self, request: Request) -> Response:
-        return await self._answer(request, is_chat=False)
+        return await self.answer(request, OpenAIApi(self._names, self._limits, is_chat=False))
 
-    async def _answer(self, request: Request, *, is_chat: bool) -> Response:
+    async def answer(self, request: Request, api: AnswerApi[WishT]) -> Response:
+        """Answer a request of any API, or tell why not. Raises ApiError before the first byte is sent."""
         try:
-            return await self._answer_taken(request, is_chat=is_chat)
+            return await self._answer_taken(request, api)
         except ApiError as error:
             self.metrics.observe_refusal(error)
             raise
 
-    async def _answer_taken(self, request: Request, *, is_chat: bool) -> Response:
-        request_id = self._request_id(request, prefix="chatcmpl" if is_chat else "cmpl")
+    async def _answer_taken(self, request: Request, api: AnswerApi[WishT]) -> Response:
+        request_id = self._request_id(request, prefix=api.id_prefix)
         self._refuse_beyond_limit()
         answers = Answers(
             request_id=request_id,
@@ -121,8 +123,8 @@ class Routes:
         try:
             body = await read_body(request, self._limits)
             arrival_s = self._model.now()
-            wish = await asyncio.to_thread(self._wish, body, is_chat=is_chat)  # seconds, for a hostile body
-            await self._start(wish, answers, arrival_s=arrival_s)
+            wish = await asyncio.to_thread(api.read, body, self._model)  # seconds, for a hostile body
+            wish = await self._start(wish, answers, api, arrival_s=arrival_s)
         except ClientDisconnect:
             self.records.close(answers)
             return Response(status_code=CLIENT_LEFT)
@@ -130,18 +132,16 @@ class Routes:
             self.records.close(answers)
             raise
         headers = {"X-Request-Id": request_id}
-        if wish.is_stream:
-            stream = EventStream(wish, answers, model=self._model, limits=self._limits)
-            return StreamedReply(stream, answers, headers=headers)
-        return JSONResponse(await self._whole(request, wish, answers), headers=headers)
+        if not wish.prompts:  # nothing was asked, nothing will end
+            self.records.close(answers)
+        elif wish.is_stream:
+            stream = api.stream(wish, answers, self._model)
+            return StreamedReply(stream, answers, media_type=api.stream_type, headers=headers)
+        return JSONResponse(await self._whole(request, wish, answers, api), headers=headers)
 
-    def _wish(self, body: bytes, *, is_chat: bool) -> Wish:
-        defaults = self._model.default_params
-        fields = parse_object(body)
-        return read_wish(fields, is_chat=is_chat, models=self._names, limits=self._limits, defaults=defaults)
-
-    async def _start(self, wish: Wish, answers: Answers, *, arrival_s: float) -> None:
+    async def _start(self, wish: WishT, answers: Answers, api: AnswerApi[WishT], *, arrival_s: float) -> WishT:
         try:
+            wish = await asyncio.to_thread(api.fitted, wish, self._model)
             await answers.submit(
                 self._model,
                 wish.prompts,
@@ -151,11 +151,14 @@ class Routes:
                 salt=wish.salt,
                 timeout_s=wish.timeout_s,
             )
+        except ApiError:
+            raise
         except Exception as error:
             raise self._told(error, prompt_field=wish.prompt_field, structure_field=wish.structure_field) from error
+        return wish
 
-    async def _whole(self, request: Request, wish: Wish, answers: Answers) -> dict[str, Any]:
-        reply = Reply(wish, answers, model=self._model)
+    async def _whole(self, request: Request, wish: WishT, answers: Answers, api: AnswerApi[WishT]) -> dict[str, Any]:
+        reply = api.whole(wish, answers, self._model)
         async with answers.cancelled_when_client_leaves(request.receive):
             try:
                 async for index, event in answers.events():
@@ -257,6 +260,36 @@ class Routes:
             return {"prompt": self._model.decode(token_ids)}
         except Exception as error:
             raise self._told(error, prompt_field="tokens") from error
+
+
+class OpenAIApi:
+    """OpenAI's way to ask for answers, of one of its two routes."""
+
+    stream_type = "text/event-stream"
+
+    def __init__(self, models: Sequence[str], limits: LimitsConfig, *, is_chat: bool) -> None:
+        self.id_prefix = "chatcmpl" if is_chat else "cmpl"
+        self._models = models
+        self._limits = limits
+        self._is_chat = is_chat
+
+    def read(self, body: bytes, model: ServedModel) -> Wish:
+        return read_wish(
+            parse_object(body),
+            is_chat=self._is_chat,
+            models=self._models,
+            limits=self._limits,
+            defaults=model.default_params,
+        )
+
+    def fitted(self, wish: Wish, model: ServedModel) -> Wish:
+        return wish
+
+    def whole(self, wish: Wish, answers: Answers, model: ServedModel) -> Reply:
+        return Reply(wish, answers, model=model)
+
+    def stream(self, wish: Wish, answers: Answers, model: ServedModel) -> EventStream:
+        return EventStream(wish, answers, model=model, limits=self._limits)
 
 
 def _closing() -> ApiError:

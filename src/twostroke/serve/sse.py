@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from twostroke.errors import TwostrokeError
+from twostroke.serve.answer_api import ReplyStream
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.limits import LimitsConfig
@@ -77,8 +78,8 @@ class EventStream:
 class StreamedReply(Response):
     """Sends the chunks; the answers end when the client leaves or sending fails."""
 
-    def __init__(self, stream: EventStream, answers: Answers, *, headers: dict[str, str]) -> None:
-        super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-cache", **headers})
+    def __init__(self, stream: ReplyStream, answers: Answers, *, media_type: str, headers: dict[str, str]) -> None:
+        super().__init__(media_type=media_type, headers={"Cache-Control": "no-cache", **headers})
         del self.headers["content-length"]
         self._stream = stream
         self._answers = answers

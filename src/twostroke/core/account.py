@@ -8,6 +8,7 @@ from twostroke.core.ledger import Ledger, Part, Stall, StallKind
 from twostroke.core.phase import Phase
 from twostroke.core.step import RowPlan
 from twostroke.core.step_cost import StepCost
+from twostroke.core.step_shares import StepShares
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,18 @@ class StepRecord:
     rows: tuple[RowPlan, ...]
     request_ids: tuple[str, ...]  # of the rows
     cost: StepCost
+    _shares: list[StepShares] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def shares(self) -> StepShares:
+        """Who took how much of it, found by the first account that asks: all of the step's requests will."""
+        if not self._shares:
+            self._shares.append(StepShares(self.rows, self.request_ids, cost=self.cost))
+        return self._shares[0]
 
     def rows_of(self, request_id: str) -> tuple[RowPlan, ...]:
         """The rows of one request: one, or as many as its beams."""
-        return tuple([row for row, of in zip(self.rows, self.request_ids, strict=True) if of == request_id])
+        return self.shares.rows_of(request_id)
 
 
 @dataclass(slots=True)
@@ -42,6 +51,7 @@ class Account:
     first_token_s: float | None = None
     finish_s: float | None = None
     steps: list[tuple[StepRecord, StallKind | None]] = field(default_factory=list)
+    held: set[int] = field(default_factory=set)  # of the steps, by index: what they brought could not be shown yet
 
     def read(self, *, until_s: float | None = None) -> Ledger:
         """The ledger up to `until_s` (the finish by default).
@@ -52,12 +62,18 @@ class Account:
         assert end_s is not None, f"{self.request_id} has not finished"
         parts: dict[Part, float] = defaultdict(float, self.before)
         stalls: dict[tuple[StallKind, str | None], float] = defaultdict(float)
-        steps = [(record, absent) for record, absent in self.steps if record.start_s < end_s]
-        started_s = next((record.start_s for record, absent in steps if absent is None), end_s)
+        started_s = next((record.start_s for record, absent in self.steps if absent is None), end_s)
+        started_s = min(started_s, end_s)
         parts[Part.QUEUE] += max(0.0, started_s - self.arrival_s - sum(self.before.values()))
-        for record, absent in steps:
-            if record.start_s >= started_s:
-                self._book(record, absent, parts=parts, stalls=stalls, end_s=end_s)
+        for index, (record, absent) in enumerate(self.steps):
+            if not started_s <= record.start_s < end_s:
+                continue
+            if absent is not None:
+                stalls[absent, None] += min(record.handed_s, end_s) - record.start_s
+                continue
+            self._book(record, parts=parts, stalls=stalls)
+            words = Part.HOLD_BACK if index in self.held else Part.DETOKENIZE
+            parts[words] += min(record.handed_s, end_s) - record.sampled_s
         booked_s = sum(parts.values()) + sum(stalls.values())
         parts[Part.OVERHEAD] += end_s - self.arrival_s - booked_s
         return Ledger(
@@ -68,16 +84,12 @@ class Account:
     def _book(
         self,
         record: StepRecord,
-        absent: StallKind | None,
         *,
         parts: dict[Part, float],
         stalls: dict[tuple[StallKind, str | None], float],
-        end_s: float,
     ) -> None:
-        if absent is not None:
-            stalls[absent, None] += min(record.handed_s, end_s) - record.start_s
-            return
-        own_s, lost = shares(record, self.request_id)
+        """A step this request had rows in, as far as the choice of its token."""
+        own_s, lost = record.shares.of(self.request_id, wall_s=record.logits_s - record.start_s)
         rows = record.rows_of(self.request_id)
         parts[Part.DECODE if rows[0].phase is Phase.DECODE else Part.PREFILL] += own_s
         if any(row.draft_token_ids for row in rows):
@@ -88,40 +100,9 @@ class Account:
             stalls[key] += time_s
         is_first = self.first_token_s is None or record.start_s < self.first_token_s  # prefill may come again later
         parts[Part.FIRST_SAMPLE if is_first else Part.SAMPLE] += record.sampled_s - record.logits_s
-        parts[Part.DETOKENIZE] += min(record.handed_s, end_s) - record.sampled_s
 
 
 def speculative_share(cost: StepCost, rows: tuple[RowPlan, ...]) -> float:
     """Of the time of rows that verify drafts, what they take beyond the same rows with their one sure token."""
     whole_s = cost.seconds(rows)
     return 1 - cost.seconds(row.without_drafts for row in rows) / whole_s if whole_s > 0 else 0.0
-
-
-def shares(record: StepRecord, request_id: str) -> tuple[float, dict[tuple[StallKind, str | None], float]]:
-    """Split a step's time from plan to logits for one request: its own part, and what others cost it.
-
-    c is StepCost and k = wall / c(all rows), so own + stalls = wall exactly. Rows of a group count as one.
-    """
-    cost, rows = record.cost, record.rows
-    own = record.rows_of(request_id)
-    wall_s = record.logits_s - record.start_s
-    whole = cost.seconds(rows)
-    if whole <= 0 or len(rows) == len(own):
-        return wall_s, {}
-    scale = wall_s / whole
-    decodes = [other for other in rows if other.phase is Phase.DECODE]
-    alone = cost.seconds(own)
-    with_decodes = cost.seconds(decodes) if own[0].phase is Phase.DECODE else cost.seconds((*own, *decodes))
-    lost: dict[tuple[StallKind, str | None], float] = defaultdict(float)
-    lost[StallKind.DECODE_OF_OTHERS, None] = scale * (with_decodes - alone)
-    prefills = [
-        (other_id, cost.seconds((*decodes, other)) - cost.seconds(decodes))
-        for other_id, other in zip(record.request_ids, rows, strict=True)
-        if other.phase is Phase.PREFILL and other_id != request_id
-    ]
-    blame = sum(weight for _, weight in prefills)
-    rest = scale * (whole - with_decodes)
-    for other_id, weight in prefills:
-        share = weight / blame if blame > 0 else 1 / len(prefills)
-        lost[StallKind.PREFILL_OF_OTHER, other_id] += rest * share
-    return scale * alone, dict(lost)

@@ -54,3 +54,10 @@ class Ledger:
     @property
     def total_s(self) -> float:
         return sum(self.parts.values()) + sum(stall.time_s for stall in self.stalls)
+
+    def with_delivery(self, *, waited_s: float, total_s: float) -> "Ledger":
+        """The account of a reply that took `total_s` to send, `waited_s` of it for its client to read."""
+        parts = dict(self.parts)
+        for part, time_s in ((Part.BACKPRESSURE, waited_s), (Part.OVERHEAD, total_s - waited_s)):
+            parts[part] = parts.get(part, 0.0) + time_s
+        return Ledger({part: parts[part] for part in Part if parts.get(part)}, self.stalls)

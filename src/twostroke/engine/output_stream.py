@@ -42,8 +42,14 @@ class OutputStream(Stream):
     def hand_over(self, now_s: float) -> None:
         """Tell the accepted tokens, if there are any."""
         pending, self._pending = self._pending, []
+        if pending and self._is_held(pending):
+            self.account.held.add(len(self.account.steps) - 1)
         for token, text in pending:
             self._hand_over(token, text, now_s)
+
+    def _is_held(self, pending: list[tuple[SampledToken, str]]) -> bool:
+        """Whether all of a step's text waits for more; an end token has none."""
+        return not any(text or token.token_id in self.request.stop_token_ids for token, text in pending)
 
     def _hand_over(self, token: SampledToken, text: str, now_s: float) -> None:
         if self.account.first_token_s is None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Any
 
@@ -29,6 +30,7 @@ class CancelCause(StrEnum):
     DELETED = "deleted"
     DEADLINE = "deadline"
     CLOSING = "closing"
+    STALLED = "stalled"  # the engine makes no more steps
     REFUSED = "refused"  # another answer of the same request was not taken
 
 
@@ -36,6 +38,7 @@ class CancelCause(StrEnum):
 _CAUSES = {
     CancelCause.DEADLINE: ("the answer was not complete after timeout_s: ask for less or for more time", 499),
     CancelCause.DELETED: ("the request was cancelled by a DELETE of its id", 499),
+    CancelCause.STALLED: ("the engine has stopped making steps, see the server's log: ask again later", 503),
 }
 _CLOSING = ("the request was cancelled before its end: the server is closing, ask again", 503)
 
@@ -43,16 +46,29 @@ Observer = Callable[["Answers", int, Event], None]
 
 
 class EventBridge:
-    """Carries events from the engine's thread to one event loop: one wake-up for all that wait, not one for each."""
+    """Carries events from the engine's thread to one event loop: one wake-up for all that wait, not one for each.
+
+    The ledger of an answer that ended is read on the way, on a thread of its own: it looks at every step.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._events: deque[tuple[Answers, int, Event]] = deque()
+        self._events: deque[tuple[Answers, int, Event, Ledger | None]] = deque()
         self._is_woken = False
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twostroke-ledger")
 
     def put(self, answers: "Answers", index: int, event: Event) -> None:
         """Called on the engine's thread."""
-        self._events.append((answers, index, event))
+        if isinstance(event, FinishEvent):
+            self._reader.submit(self._read, answers, index, event)
+        else:
+            self._pass_on(answers, index, event, None)
+
+    def _read(self, answers: "Answers", index: int, event: FinishEvent) -> None:
+        self._pass_on(answers, index, event, event.account.read())
+
+    def _pass_on(self, answers: "Answers", index: int, event: Event, ledger: Ledger | None) -> None:
+        self._events.append((answers, index, event, ledger))
         if not self._is_woken:
             self._is_woken = True
             with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens any more
@@ -61,8 +77,8 @@ class EventBridge:
     def _deliver(self) -> None:
         self._is_woken = False  # before looking: what is put from now on wakes again
         while self._events:
-            answers, index, event = self._events.popleft()
-            answers.take(index, event)
+            answers, index, event, ledger = self._events.popleft()
+            answers.take(index, event, ledger)
 
 
 class Answers:
@@ -86,7 +102,8 @@ class Answers:
         self.cancelled_s: float | None = None
         self.asked: dict[int, Asked] = {}
         self.finishes: dict[int, FinishEvent] = {}
-        self.ledgers: dict[int, Ledger] = {}  # of those that finished: read once, as it takes a look at every step
+        self.ledgers: dict[int, Ledger] = {}  # of those that finished
+        self.sent_s: float | None = None  # when the client had the whole reply
         self.num_unfinished = 0
         self._bridge = bridge or EventBridge()
         self._observers = observers
@@ -161,10 +178,10 @@ class Answers:
         """What the engine's thread calls with each event of one answer."""
         return lambda event: self._bridge.put(self, index, event)
 
-    def take(self, index: int, event: Event) -> None:
-        """One event, on the event loop: counted whether or not anybody reads it."""
+    def take(self, index: int, event: Event, ledger: Ledger | None = None) -> None:
+        """One event, on the event loop: counted whether or not anybody reads it. A finish comes with its ledger."""
         if isinstance(event, FinishEvent):
-            self._note_end(index, event)
+            self._note_end(index, event, event.account.read() if ledger is None else ledger)
         for observe in self._observers:
             observe(self, index, event)
         waiting = self._siblings.pop(index, None)
@@ -177,9 +194,9 @@ class Answers:
         else:
             self._pending.put_nowait((index, event))
 
-    def _note_end(self, index: int, event: FinishEvent) -> None:
+    def _note_end(self, index: int, event: FinishEvent, ledger: Ledger) -> None:
         self.finishes[index] = event
-        self.ledgers[index] = event.account.read()
+        self.ledgers[index] = ledger
         self.num_unfinished -= 1
         if self._deadline is not None and not self.num_unfinished:
             self._deadline.cancel()
@@ -206,6 +223,34 @@ class Answers:
         for index, asked in self.asked.items():
             if index not in self.finishes:
                 _cancel(asked)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the engine owes an answer."""
+        return any(index not in self.finishes for index in self.asked)
+
+    @property
+    def last_finish(self) -> tuple[int, float]:
+        """Which answer ended last, and when."""
+        times_s = {index: finish.account.finish_s or 0.0 for index, finish in self.finishes.items()}
+        last = max(times_s, key=times_s.__getitem__)
+        return last, times_s[last]
+
+    def note_sent(self, *, waited_s: float) -> None:
+        """The reply is with its client. What came after the last finish joins that answer's ledger.
+
+        waited_s: of it, how long the client did not take what was there.
+        """
+        self.sent_s = self._now()
+        last, finish_s = self.last_finish
+        total_s = max(self.sent_s - finish_s, 0.0)
+        self.ledgers[last] = self.ledgers[last].with_delivery(waited_s=min(waited_s, total_s), total_s=total_s)
+
+    def give_up(self) -> None:
+        """The engine does not answer: whoever waits hears it now. Should it go on, it ends what it was asked."""
+        self.cancel(CancelCause.STALLED)
+        self._failure = self._failure or self.failure()
+        self._pending.put_nowait(None)
 
     def failure(self) -> ApiError:
         """The error of answers that were cancelled."""

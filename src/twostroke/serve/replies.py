@@ -152,7 +152,7 @@ class Reply:
     def _extras(self) -> dict[str, Any]:
         """The seed that repeats the answer, and the ledger of the answer that finished last where it was asked for."""
         finishes = self._answers.finishes
-        last = max(finishes, key=lambda index: finishes[index].account.finish_s or 0.0)
+        last, _ = self._answers.last_finish
         ledger = {"ledger": json_ledger(self._answers.ledgers[last])} if self._wish.wants_ledger else {}
         return {"seed": finishes[last].seed} | ledger
 

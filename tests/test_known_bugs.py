@@ -12,7 +12,7 @@ CASES = [
     *(f"U{number}" for number in range(1, 7)),
     *(f"B{number}" for number in (1, 3, 4, 5, 6, 7, 8)),
     *(f"K{number}" for number in (1, 3, 4, 5, 6, 7, 8, 9)),
-    *(f"R{number}" for number in (1, 2, 4, 5, 6, 7, 9, 10)),
+    *(f"R{number}" for number in (1, 2, 4, 5, 6, 7, 9, 10, 11)),
     *(f"J{number}" for number in (1, 3, 4, 5, 6, 7, 9, 10)),
     *(f"H{number}" for number in (1, 2, 3, 5, 6, 7, 9, 10, 11, 12, 13)),
     *(f"M{number}" for number in (1, 2, 3, 5, 6, 7, 8)),

@@ -23,6 +23,9 @@ def serve(
     speculate: SpeculateOption = None,
     alias: Annotated[list[str] | None, typer.Option(help="Another name for the model; may be repeated.")] = None,
     api_key: Annotated[str | None, typer.Option(help="What clients must send as a bearer token.")] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name clients may use in Host, '*' for any; may be repeated.")
+    ] = None,
     max_requests: Annotated[int, typer.Option(help="Running and waiting; more are told to come back.", min=1)] = 256,
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log as JSON, a line for every request.")] = False,
     drain_s: Annotated[float, typer.Option(help="Time running answers get to end after SIGTERM.", min=0)] = 30.0,
@@ -51,6 +54,7 @@ def serve(
             listener,
             aliases=alias or (),
             api_key=api_key,
+            allowed_hosts=allow_host or (),
             limits=LimitsConfig(max_open_requests=max_requests, drain_s=drain_s),
             on_ready=announce,
         )

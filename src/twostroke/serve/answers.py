@@ -103,7 +103,7 @@ class Answers:
         self.asked: dict[int, Asked] = {}
         self.finishes: dict[int, FinishEvent] = {}
         self.ledgers: dict[int, Ledger] = {}  # of those that finished
-        self.sent_s: float | None = None  # when the client had the whole reply
+        self.sent_s: float | None = None  # when the connection had the whole reply
         self.num_unfinished = 0
         self._bridge = bridge or EventBridge()
         self._observers = observers
@@ -236,14 +236,14 @@ class Answers:
         last = max(times_s, key=times_s.__getitem__)
         return last, times_s[last]
 
-    def note_sent(self, *, waited_s: float) -> None:
-        """The reply is with its client. What came after the last finish joins that answer's ledger.
+    def note_sent(self, *, sent_s: float, waited_s: float) -> None:
+        """The connection has the whole reply: what came after the last finish joins that answer's ledger.
 
         waited_s: of it, how long the client did not take what was there.
         """
-        self.sent_s = self._now()
         last, finish_s = self.last_finish
-        total_s = max(self.sent_s - finish_s, 0.0)
+        self.sent_s = max(sent_s, finish_s)
+        total_s = self.sent_s - finish_s
         self.ledgers[last] = self.ledgers[last].with_delivery(waited_s=min(waited_s, total_s), total_s=total_s)
 
     def give_up(self) -> None:

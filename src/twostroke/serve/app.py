@@ -3,15 +3,15 @@
 import hmac
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from fastapi import Depends, FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from twostroke.serve.api_error import ApiError
+from twostroke.serve.hosts import HostCheck, HostNames
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.routes import Routes
 from twostroke.serve.served_model import ServedModel
@@ -25,7 +25,7 @@ def create_app(
     aliases: Sequence[str] = (),
     api_key: str | None = None,
     limits: LimitsConfig | None = None,
-    hosts: Collection[str] | None = None,
+    hosts: HostNames | None = None,
 ) -> FastAPI:
     """The application over a loaded model.
 
@@ -51,7 +51,7 @@ def create_app(
     app.exception_handler(HTTPException)(_answer_http_error)
     app.exception_handler(Exception)(_answer_internal_error)
     if hosts is not None:
-        app.add_middleware(HostCheck, hosts=frozenset(hosts))
+        app.add_middleware(HostCheck, hosts=hosts)
     return app
 
 
@@ -59,28 +59,6 @@ def served_name(model_name: str) -> str:
     """What clients call the model: its name, or the last part of a path, so that no folder is told."""
     is_path = os.path.exists(os.path.expanduser(model_name))
     return os.path.basename(os.path.normpath(model_name)) if is_path else model_name
-
-
-class HostCheck:
-    """Refuses requests that call the server by a foreign name, as a page does whose domain was made to point here."""
-
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str]) -> None:
-        self._app = app
-        self._hosts = hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and host_of(Request(scope).headers.get("host", "")) not in self._hosts:
-            error = ApiError("this server does not go by that Host name: call it by its address", status=403)
-            await JSONResponse(error.body, status_code=403)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-
-def host_of(header: str) -> str:
-    """The name in a Host header, without its port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower()
 
 
 async def _answer_api_error(request: Request, error: Exception) -> Response:

@@ -20,3 +20,5 @@ class LimitsConfig:
     progress_s: float = 0.5  # between two looks at a prefill, where they were asked for
     max_kept_requests: int = 1000  # finished ones whose ledgers can be asked for
     drain_s: float = 30.0  # after SIGTERM running answers have this long to end
+    stall_s: float = 60.0  # without a step while answers are owed: their clients are told
+    answer_s: float = 10.0  # the engine tells its counts between two steps; later than this it stands still

@@ -124,6 +124,10 @@ class ServerMetrics:
         if event.reason is FinishReason.CANCELLED and answers.cancelled_s is not None and finish_s is not None:
             self._cancel.observe(max(finish_s - answers.cancelled_s, 0.0))
 
+    def observe_sent(self, answers: Answers, waited_s: float) -> None:
+        """A reply is with its client, who let it wait for so long."""
+        self._parts.labels(Part.BACKPRESSURE.value).inc(waited_s)
+
     def observe_step(self, record: StepRecord) -> None:
         """Called on the engine's thread after every step."""
         phases = {row.phase for row in record.rows}

@@ -49,6 +49,11 @@ class RequestRecords:
             while len(self._ended) > self._max_kept:
                 self._ended.popitem(last=False)
 
+    def observe_sent(self, answers: Answers) -> None:
+        """Its reply is with the client: the record tells that too, if it is still kept."""
+        if answers.request_id is not None and answers.request_id in self._ended:
+            self._ended[answers.request_id] = record_of(answers)
+
     def find(self, request_id: str) -> dict[str, Any] | None:
         """The record of a request, running or ended."""
         answers = self._running.get(request_id)
@@ -58,18 +63,21 @@ class RequestRecords:
 def record_of(answers: Answers) -> dict[str, Any]:
     """One request as JSON: counts, times and ledger of every answer that ended."""
     is_running = answers.num_unfinished > 0
+    last = answers.last_finish[0] if answers.sent_s is not None else None
     return {
         "id": answers.request_id,
         "object": "request",
         "status": "running" if is_running else "ended",
         "cancelled_by": answers.cause,
         "answers": [
-            _answer(index, finish, answers.ledgers[index]) for index, finish in sorted(answers.finishes.items())
+            _answer(index, finish, answers.ledgers[index], sent_s=answers.sent_s if index == last else None)
+            for index, finish in sorted(answers.finishes.items())
         ],
     }
 
 
-def _answer(index: int, finish: FinishEvent, ledger: Ledger) -> dict[str, Any]:
+def _answer(index: int, finish: FinishEvent, ledger: Ledger, *, sent_s: float | None) -> dict[str, Any]:
+    """`sent_s` is when the reply was with the client, of the answer that ended last."""
     usage, timing, kv = finish.usage, finish.timing, finish.kv
     return {
         "index": index,
@@ -84,7 +92,7 @@ def _answer(index: int, finish: FinishEvent, ledger: Ledger) -> dict[str, Any]:
         "ttft_s": timing.ttft_s,
         "first_text_s": timing.first_text_s,
         "tpot_s": timing.tpot_s,
-        "e2e_s": timing.e2e_s,
+        "e2e_s": timing.e2e_s if sent_s is None else sent_s - finish.account.arrival_s,
         "kv": {"tokens": kv.tokens, "bytes": kv.bytes, "blocks": kv.blocks, "waste_ratio": kv.waste_ratio},
         "ledger": json_ledger(ledger),
     }

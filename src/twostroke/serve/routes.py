@@ -14,10 +14,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from twostroke.core.clock import unix_time_s
+from twostroke.core.snapshot import Snapshot
 from twostroke.serve.answer_api import AnswerApi, WishT
 from twostroke.serve.answers import Answers, CancelCause, EventBridge
 from twostroke.serve.api_error import ApiError, as_api_error
 from twostroke.serve.body import parse_object, read_body
+from twostroke.serve.delivery import DeliveredReply
 from twostroke.serve.json_log import log_end
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.metrics import ServerMetrics
@@ -27,6 +29,7 @@ from twostroke.serve.replies import Reply
 from twostroke.serve.served_model import ServedModel
 from twostroke.serve.sse import EventStream, StreamedReply
 from twostroke.serve.texts import read_detokenize, read_tokenize
+from twostroke.serve.watchdog import Watchdog
 
 T = TypeVar("T")
 
@@ -47,12 +50,15 @@ class Routes:
         self._limits = limits
         self._started_s = unix_time_s()
         self._bridge: EventBridge | None = None
+        self._late_look: asyncio.Task[Snapshot] | None = None  # at an engine that has not answered yet
+        self.watchdog = Watchdog(self.records, stall_s=limits.stall_s)
         model.observe_steps(self.metrics.observe_step)
+        model.observe_steps(self.watchdog.observe_step)
 
     # State
 
     async def health(self) -> Response:
-        now = await asyncio.to_thread(self._model.snapshot)
+        now = await self._snapshot()
         return JSONResponse(
             {
                 "status": "ok",
@@ -67,13 +73,22 @@ class Routes:
         )
 
     async def metrics_text(self) -> Response:
-        now = await asyncio.to_thread(self._model.snapshot)
-        return Response(self.metrics.text(now), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return Response(self.metrics.text(await self._snapshot()), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def _snapshot(self) -> Snapshot:
+        """The engine now. Raises ApiError when it does not answer; one thread at most waits for it then."""
+        if self._late_look is not None and not self._late_look.done():
+            raise _stalled()
+        look = asyncio.create_task(asyncio.to_thread(self._model.snapshot))
+        await asyncio.wait({look}, timeout=self._limits.answer_s)
+        if not look.done():
+            self._late_look = look
+            raise _stalled()
+        return look.result()
 
     async def ready(self) -> Response:
         """Whether a new request would be taken."""
-        if self.is_draining:
-            raise _closing()
+        self._refuse_when_unable()
         return JSONResponse({"status": "ready"})
 
     async def models(self) -> Response:
@@ -125,6 +140,7 @@ class Routes:
             arrival_s = self._model.now()
             wish = await asyncio.to_thread(api.read, body, self._model)  # seconds, for a hostile body
             wish = await self._start(wish, answers, api, arrival_s=arrival_s)
+            self.watchdog.wake()
         except ClientDisconnect:
             self.records.close(answers)
             return Response(status_code=CLIENT_LEFT)
@@ -136,8 +152,15 @@ class Routes:
             self.records.close(answers)
         elif wish.is_stream:
             stream = api.stream(wish, answers, self._model)
-            return StreamedReply(stream, answers, media_type=api.stream_type, headers=headers)
-        return JSONResponse(await self._whole(request, wish, answers, api), headers=headers)
+            return self._delivered(StreamedReply(stream, answers, media_type=api.stream_type, headers=headers), answers)
+        return self._delivered(JSONResponse(await self._whole(request, wish, answers, api), headers=headers), answers)
+
+    def _delivered(self, reply: Response, answers: Answers) -> Response:
+        return DeliveredReply(reply, answers, now=self._model.now, on_sent=self._note_sent)
+
+    def _note_sent(self, answers: Answers, waited_s: float) -> None:
+        self.records.observe_sent(answers)
+        self.metrics.observe_sent(answers, waited_s)
 
     async def _start(self, wish: WishT, answers: Answers, api: AnswerApi[WishT], *, arrival_s: float) -> WishT:
         try:
@@ -191,9 +214,14 @@ class Routes:
             raise ApiError(f"X-Request-Id is {wished}: a running request has it, take another")
         return wished
 
-    def _refuse_beyond_limit(self) -> None:
+    def _refuse_when_unable(self) -> None:
         if self.is_draining:
             raise _closing()
+        if self.watchdog.is_stalled:
+            raise _stalled()
+
+    def _refuse_beyond_limit(self) -> None:
+        self._refuse_when_unable()
         limit = self._limits.max_open_requests
         if len(self.records) >= limit:
             raise ApiError(
@@ -297,5 +325,14 @@ def _closing() -> ApiError:
         "the server is closing: ask again later or elsewhere",
         status=503,
         code="closing",
+        headers={"Retry-After": str(RETRY_AFTER_S)},
+    )
+
+
+def _stalled() -> ApiError:
+    return ApiError(
+        "the engine does not answer, see the server's log: ask again later or elsewhere",
+        status=503,
+        code="stalled",
         headers={"Retry-After": str(RETRY_AFTER_S)},
     )

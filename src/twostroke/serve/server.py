@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import ipaddress
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +12,13 @@ import uvicorn
 
 from twostroke.errors import ConfigError
 from twostroke.serve.app import create_app
+from twostroke.serve.hosts import host_names
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.routes import Routes
 from twostroke.serve.served_model import ServedModel
 
 SHUTDOWN_S = 5  # after answers were cancelled, for their connections to close
 MAX_PORT = 65_535
-LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class _Server(uvicorn.Server):
@@ -65,16 +64,18 @@ def serve(
     *,
     aliases: Sequence[str] = (),
     api_key: str | None = None,
+    allowed_hosts: Sequence[str] = (),
     limits: LimitsConfig | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, then let running answers end and return. Call it on the main thread.
 
-    `on_ready` hears the address once requests are answered.
+    `allowed_hosts` are names clients may call it by beside its own, `on_ready` hears the address once requests are
+    answered.
     """
     limits = limits or LimitsConfig()
     host, port = listener.getsockname()[:2]
-    hosts = (*LOCAL_HOSTS, host) if ipaddress.ip_address(host).is_loopback else None
+    hosts = host_names(host, others=allowed_hosts, has_key=api_key is not None)
     app = create_app(model, aliases=aliases, api_key=api_key, limits=limits, hosts=hosts)
     config = uvicorn.Config(
         app,

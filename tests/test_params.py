@@ -37,6 +37,8 @@ def test_nothing_said_is_greedy_and_unfiltered() -> None:
         "seed": None,
         "max_tokens": 256,
         "stop": (),
+        "stop_regex": (),
+        "include_stop": False,
         "stop_token_ids": (),
         "ignore_eos": False,
         "logprobs": None,

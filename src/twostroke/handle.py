@@ -136,6 +136,7 @@ def result_of(tokens: Sequence[TokenEvent], finish: FinishEvent) -> Result:
         logprobs=tuple(token.logprob for token in tokens),
         top_logprobs=tuple(token.top_logprobs for token in tokens),
         error=finish.error,
+        stop_reason=finish.stop_reason,
         speculation=finish.speculation,
         beams=finish.beams,
     )

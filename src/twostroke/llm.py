@@ -46,6 +46,7 @@ from twostroke.params import BeamSearch, SamplingParams
 from twostroke.phase_use import phase_report
 from twostroke.program.cost import Row
 from twostroke.prompt import Message, Prompt, contents_of, is_chat, refuse_lone_surrogates, several
+from twostroke.stop_pattern import compile_patterns
 from twostroke.structure import Structure
 
 MAX_CHOICE_INDEX = 2**32 - 1  # a word of the noise's counter
@@ -270,6 +271,7 @@ class LLM:
             seed=secrets.randbits(63) if params.seed is None else params.seed,
             stop_token_ids=frozenset(params.stop_token_ids)
             | (frozenset() if params.ignore_eos else self._loaded.text.end_ids),
+            stop_patterns=compile_patterns(params.stop_regex),
             choice_index=choice_index,
             salt=salt,
             grammar=grammar,

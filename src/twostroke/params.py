@@ -1,14 +1,17 @@
 """What one request wishes: frozen, checked when made, no defaults anywhere else."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Literal
 
 from twostroke.errors import ParamsError
+from twostroke.stop_pattern import compile_patterns
 from twostroke.structure import Structure
 
 MAX_LOGPROBS = 20  # OpenAI's limit for top_logprobs
 MAX_STOP_STRINGS = 16
+MAX_STOP_PATTERNS = 4
 MAX_LOGIT_BIAS = 100.0  # OpenAI's limits: beyond them a token is out of reach or alone anyway
 MAX_BIASED_TOKENS = 1024  # each is looked at in every step
 MAX_SEED = 2**64 - 1  # the key of Philox4x32-10 has 64 bits
@@ -24,6 +27,7 @@ NOT_WITH_BEAM = (
     "min_tokens",
     "seed",
     "logprobs",
+    "stop_regex",
     "structure",
 )
 
@@ -64,11 +68,13 @@ class SamplingParams:
     argmax, lowest id on ties. `top_k` 0, -1 and None mean off; so does a value above the vocabulary.
     Penalties look at prompt and answer (`repetition_penalty`) or at the answer alone
     (`presence_penalty`, `frequency_penalty`). `logit_bias` is pairs of token id and what is added to its logit.
-    Before `min_tokens` no end token is drawn and no stop string is looked for. `logprobs` is the number of
-    best alternatives to report beside the sampled token (0: the sampled token alone; None: none at all). `structure` is
-    a grammar the answer follows; what is not complete at max_tokens is cut there, finish reason length. `beam`
-    searches for the likeliest answer instead of drawing one: it goes with max_tokens, stop, stop_token_ids, ignore_eos
-    and a repetition_penalty of at least 1.
+    Before `min_tokens` no end token is drawn and no stop string or pattern is looked for. An answer ends where the
+    first of them is complete: `stop` strings or `stop_regex`, patterns in Python's syntax that need no backtracking
+    (see stop_pattern.py). `include_stop` shows what ended the answer: the match, or the text of a stop id. `logprobs`
+    is the number of best alternatives to report beside the sampled token (0: the sampled token alone; None: none at
+    all). `structure` is a grammar the answer follows; what is not complete at max_tokens is cut there, finish reason
+    length. `beam` searches for the likeliest answer instead of drawing one: it goes with max_tokens, stop,
+    stop_token_ids, ignore_eos and a repetition_penalty of at least 1.
 
     Raises ParamsError that names the field, the value and the limit.
     """
@@ -85,7 +91,9 @@ class SamplingParams:
     max_tokens: int = 256
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
+    stop_regex: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
     ignore_eos: bool = False
     logprobs: int | None = None
     structure: Structure | None = None
@@ -112,9 +120,13 @@ class SamplingParams:
                 field="min_tokens",
             )
         _check_bias(self.logit_bias)
-        _check_stop(self.stop, self.stop_token_ids)
-        if not isinstance(self.ignore_eos, bool):
-            raise ParamsError(f"ignore_eos is {self.ignore_eos!r}: it must be true or false", field="ignore_eos")
+        _check_texts("stop", self.stop, limit=MAX_STOP_STRINGS)
+        _check_texts("stop_regex", self.stop_regex, limit=MAX_STOP_PATTERNS)
+        compile_patterns(self.stop_regex)
+        _check_ids("stop_token_ids", self.stop_token_ids)
+        for name in ("ignore_eos", "include_stop"):
+            if not isinstance(getattr(self, name), bool):
+                raise ParamsError(f"{name} is {getattr(self, name)!r}: it must be true or false", field=name)
         if self.structure is not None:
             self._check_structure()
         if self.beam is not None:
@@ -131,8 +143,13 @@ class SamplingParams:
             max_tokens=self.max_tokens,
             stop=self.stop,
             stop_token_ids=self.stop_token_ids,
+            include_stop=self.include_stop,
             ignore_eos=self.ignore_eos,
         )
+
+    def and_stop(self, stop: Iterable[str]) -> tuple[str, ...]:
+        """These stop strings behind the ones that are here: those a model brings end its answers whatever is asked."""
+        return (*self.stop, *[text for text in stop if text not in self.stop])
 
     def _check_structure(self) -> None:
         if not isinstance(self.structure, Structure):
@@ -206,17 +223,20 @@ def _check_bias(logit_bias: object) -> None:
         raise ParamsError("logit_bias has a token twice: keep one bias for each", field="logit_bias")
 
 
-def _check_stop(stop: object, stop_token_ids: object) -> None:
-    if not isinstance(stop, tuple):
-        raise ParamsError(f"stop is {stop!r}: it must be a tuple of strings", field="stop")
-    for text in stop:
+def _check_texts(name: str, texts: object, *, limit: int) -> None:
+    if not isinstance(texts, tuple):
+        raise ParamsError(f"{name} is {texts!r}: it must be a tuple of strings", field=name)
+    for text in texts:
         if not isinstance(text, str):
-            raise ParamsError(f"stop has {text!r}: each must be a string", field="stop")
+            raise ParamsError(f"{name} has {text!r}: each must be a string", field=name)
         if not text:
-            raise ParamsError("stop has an empty text: every answer would end at once", field="stop")
-    if len(stop) > MAX_STOP_STRINGS:
-        raise ParamsError(f"stop has {len(stop)} strings: the limit is {MAX_STOP_STRINGS}", field="stop")
-    if not isinstance(stop_token_ids, tuple):
-        raise ParamsError(f"stop_token_ids is {stop_token_ids!r}: it must be a tuple of ids", field="stop_token_ids")
-    for token_id in stop_token_ids:
-        _check_int("stop_token_ids", token_id, 0, None)
+            raise ParamsError(f"{name} has an empty text: every answer would end at once", field=name)
+    if len(texts) > limit:
+        raise ParamsError(f"{name} has {len(texts)} strings: the limit is {limit}", field=name)
+
+
+def _check_ids(name: str, token_ids: object) -> None:
+    if not isinstance(token_ids, tuple):
+        raise ParamsError(f"{name} is {token_ids!r}: it must be a tuple of ids", field=name)
+    for token_id in token_ids:
+        _check_int(name, token_id, 0, None)

@@ -24,12 +24,13 @@ class Preset:
         return ", ".join(f"{f.name} {getattr(self.params, f.name):g}" for f in said) or "temperature 0"
 
     def within(self, limits: SamplingParams) -> SamplingParams:
-        """This choice of tokens with the ends of `limits`: max_tokens, stop strings and ids, ignore_eos."""
+        """This choice of tokens with the ends of `limits`: max_tokens, stops, include_stop, ignore_eos."""
         return replace(
             self.params,
             max_tokens=limits.max_tokens,
             stop=limits.stop,
             stop_token_ids=limits.stop_token_ids,
+            include_stop=limits.include_stop,
             ignore_eos=limits.ignore_eos,
         )
 

@@ -118,6 +118,8 @@ def install(
         (["--max-tokens", "1"], {"max_tokens": 1}),
         (["--stop", "a b"], {"stop": ("a b",)}),
         (["--stop", "b", "--stop", "a"], {"stop": ("b", "a")}),
+        (["--stop-regex", r"\d+", "--stop-regex", "a"], {"stop_regex": (r"\d+", "a")}),
+        (["--include-stop"], {"include_stop": True}),
         (["--stop-token-id", "0"], {"stop_token_ids": (0,)}),
         (["--stop-token-id", "9", "--stop-token-id", "3"], {"stop_token_ids": (9, 3)}),
         (["--ignore-eos"], {"ignore_eos": True}),
@@ -135,7 +137,8 @@ def test_a_flag_of_run_sets_its_own_field_and_no_other(
     fields = {name: getattr(defaults, name) for name in SamplingParams.__dataclass_fields__}
     llm, _ = install(monkeypatch, default_params=defaults, logprobs=(None,) * 3)
     assert app.main(["run", *flags, "hi"]) == 0
-    assert llm.params == [SamplingParams(**{**fields, **expected})]
+    stop = {"stop": (*defaults.stop, *expected.get("stop", ()))}  # a model's own end its answers whatever is asked
+    assert llm.params == [SamplingParams(**{**fields, **expected, **stop})]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from twostroke.params import SamplingParams
 Capture = pytest.CaptureFixture[str]
 
 ANSWER = "The sky,漢."
-KEYS = {"text", "token_ids", "finish_reason", "usage", "phases", "kv", "ttft_s", "e2e_s", "ledger"}
+KEYS = {"text", "token_ids", "finish_reason", "stop_reason", "usage", "phases", "kv", "ttft_s", "e2e_s", "ledger"}
 PHASE_KEYS = {"tokens", "time_s", "tokens_per_s", "bound_by", "utilisation"}
 
 
@@ -116,6 +116,14 @@ def test_stop_ends_before_the_text(capsys: Capture, home: Path, model: str) -> N
     assert said(capsys, home, "-m", model, "--quiet", "--stop", "sky", "--stop", "zzz") == (0, "The \n", "")
 
 
+def test_a_pattern_ends_the_answer_and_both_reports_name_it(capsys: Capture, home: Path, model: str) -> None:
+    flags = ["-m", model, "--stop-regex", "s[a-z]y", "--include-stop"]
+    code, out, err = said(capsys, home, *flags)
+    assert (code, out) == (0, "The sky\n")
+    assert "end      stop at 's[a-z]y'; " in err
+    assert json.loads(said(capsys, home, *flags, "--json")[1])["stop_reason"] == "s[a-z]y"
+
+
 def test_max_tokens_ends_with_length(capsys: Capture, home: Path, model: str) -> None:
     shown = json.loads(said(capsys, home, "-m", model, "--json", "--max-tokens", "3")[1])
     assert (shown["text"], shown["finish_reason"], shown["usage"]["completion_tokens"]) == ("The", "length", 3)
@@ -126,8 +134,9 @@ def test_flags_replace_single_defaults_of_an_ollama_model(tmp_path: Path) -> Non
     env = environment(tmp_path, OLLAMA_MODELS=str(tmp_path / "ollama"))
     arguments = ["run", "-m", name, "--quiet", "hello"]
     assert run(arguments, env=env) == (0, b"T\n", b"")
-    assert run([*arguments, "--stop", "zzz"], env=env) == (0, b"The\n", b"")
+    assert run([*arguments, "--stop", "zzz"], env=env) == (0, b"T\n", b""), "its own stop string stays"
     assert run([*arguments, "--max-tokens", "1", "--stop", "zzz"], env=env) == (0, b"T\n", b"")
+    assert run([*arguments, "--include-stop"], env=env) == (0, b"Th\n", b"")
 
 
 def test_prompt_and_answer_beyond_the_context_is_an_error_with_the_arithmetic(

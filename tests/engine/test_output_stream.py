@@ -13,6 +13,7 @@ from twostroke.core.sequence import FinishReason, Sequence
 from twostroke.core.step import SampledToken, TokenLogprob
 from twostroke.engine.output_stream import OutputStream
 from twostroke.params import SamplingParams
+from twostroke.stop_pattern import compile_patterns
 
 NO_KV = KVUsage(tokens=0, bytes=0, blocks=0, waste_ratio=0.0)
 END_ID = 99
@@ -62,22 +63,24 @@ class Ears:
         return self.events[-1]
 
 
-def make_request(*, stop: tuple[str, ...] = (), min_tokens: int = 0) -> Request:
+def make_request(*, stop: tuple[str, ...] = (), min_tokens: int = 0, **wishes: Any) -> Request:
+    params = SamplingParams(stop=stop, min_tokens=min_tokens, **wishes)
     return Request(
         request_id="r1",
         prompt_token_ids=(5, 6, 7),
-        params=SamplingParams(stop=stop, min_tokens=min_tokens),
+        params=params,
         arrival_s=100.0,
         seed=42,
-        stop_token_ids=frozenset({END_ID}),
+        stop_token_ids=frozenset({END_ID, *params.stop_token_ids}),
+        stop_patterns=compile_patterns(params.stop_regex),
         spent={Part.TOKENIZE: 0.25},
     )
 
 
 def make_stream(
-    ears: Ears, *, text: Letters | None = None, stop: tuple[str, ...] = (), min_tokens: int = 0
+    ears: Ears, *, text: Letters | None = None, stop: tuple[str, ...] = (), min_tokens: int = 0, **wishes: Any
 ) -> tuple[OutputStream, Sequence]:
-    request = make_request(stop=stop, min_tokens=min_tokens)
+    request = make_request(stop=stop, min_tokens=min_tokens, **wishes)
     stream = OutputStream(request, text=text or Letters(), listener=ears)
     return stream, Sequence.from_request(request, sequence_id=3)
 
@@ -169,6 +172,39 @@ def test_stop_strings_are_looked_for_from_the_last_of_the_fewest_tokens_on() -> 
     for min_tokens, ends in ((0, [True]), (1, [True]), (3, [False, False, True]), (4, [False] * 4)):
         stream, _ = make_stream(Ears(), stop=("a",), min_tokens=min_tokens)
         assert say(stream, [0, 1, 0, 1][: len(ends)]) == ends
+
+
+@pytest.mark.parametrize(
+    ("wishes", "token_ids", "shown", "stop_reason"),
+    [
+        ({"stop": ("bc",)}, [0, 1, 2], "a", "bc"),
+        ({"stop": ("bc",), "include_stop": True}, [0, 1, 2], "abc", "bc"),
+        ({"stop_regex": ("b[cd]",)}, [0, 1, 3], "a", "b[cd]"),
+        ({"stop_regex": ("b[cd]",), "include_stop": True}, [0, 1, 3], "abd", "b[cd]"),
+        ({"stop_token_ids": (2,)}, [0, 1, 2], "ab", 2),
+        ({"stop_token_ids": (2,), "include_stop": True}, [0, 1, 2], "abc", 2),
+        ({"stop_token_ids": (2,)}, [0, END_ID], "a", None),
+    ],
+)
+def test_the_end_says_which_stop_it_met_and_shows_it_where_asked(
+    wishes: dict[str, Any], token_ids: list[int], shown: str, stop_reason: str | int | None
+) -> None:
+    ears = Ears()
+    stream, sequence = make_stream(ears, **wishes)
+    say(stream, token_ids)
+    sequence.token_ids += token_ids
+    end(stream, sequence, reason=FinishReason.STOP)
+    assert "".join(event.text for event in ears.events) == shown
+    assert ears.finish.stop_reason == stop_reason
+
+
+def test_other_ends_have_no_stop_reason() -> None:
+    ears = Ears()
+    stream, sequence = make_stream(ears, stop_token_ids=(2,))
+    say(stream, [2])
+    sequence.token_ids += [2]
+    end(stream, sequence, reason=FinishReason.CANCELLED)
+    assert ears.finish.stop_reason is None
 
 
 def test_the_rest_of_the_decoder_may_complete_a_stop_string() -> None:

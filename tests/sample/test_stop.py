@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from twostroke.sample.stop import StopMatcher
+from twostroke.stop_pattern import compile_patterns
 
 
 def feed_all(stops: Sequence[str], pieces: Sequence[str]) -> tuple[list[str], str | None]:
@@ -122,3 +123,39 @@ def test_a_very_long_stop_string_costs_one_comparison_per_character() -> None:
     matcher = StopMatcher(["a" * 50_000 + "b"])
     assert matcher.feed("a" * 60_000) == "a" * 10_000
     assert matcher.feed("c") == "a" * 50_000 + "c"
+
+
+@given(
+    st.text("ab", max_size=20),
+    st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4),
+    st.lists(st.integers(0, 4), max_size=12),
+)
+def test_with_the_match_shown_nothing_is_held_back_and_the_text_differs_by_the_match(
+    text: str, stops: list[str], lengths: list[int]
+) -> None:
+    matcher = StopMatcher(stops, includes_match=True)
+    shown = ""
+    for piece in cut(text, lengths):
+        shown += matcher.feed(piece)
+        if matcher.matched is None:
+            assert shown == text[: len(shown)]
+            assert matcher.flush() == ""
+    before, matched = by_growing_prefixes(stops, text)
+    assert (shown, matcher.matched) == (before + (matched or ""), matched)
+
+
+def test_of_strings_and_patterns_the_longest_that_ends_first_wins() -> None:
+    for stops, patterns, text, expected in (
+        (["ser:"], [r"\n(User|Bot):"], "hi\nUser: x", ("hi", r"\n(User|Bot):")),
+        (["hi\nUser:"], [r"\n(User|Bot):"], "hi\nUser: x", ("", "hi\nUser:")),
+        (["User: x"], [r"\d"], "hi 7", ("hi ", r"\d")),
+        (["a"], ["a"], "ba", ("b", "a")),
+    ):
+        matcher = StopMatcher(stops, compile_patterns(patterns))
+        assert (matcher.feed(text), matcher.matched) == expected
+
+
+def test_a_pattern_holds_back_from_where_it_may_have_begun() -> None:
+    matcher = StopMatcher((), compile_patterns([r"<[a-z]+>"]))
+    assert [matcher.feed(piece) for piece in ("a <", "b", "C <d", ">")] == ["a ", "", "<bC ", ""]
+    assert matcher.matched == "<[a-z]+>"

@@ -1,5 +1,6 @@
 """A scripted stand-in for a loaded model, in front of which the real app runs; and the app's client."""
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +47,7 @@ class ScriptedModel:
         refuse: Exception | None = None,
         reason: FinishReason = FinishReason.STOP,
         error: str | None = None,
+        stop_reason: str | int | None = None,
         pause_s: float = 0.0,
         name: str = MODEL,
         default_params: SamplingParams | None = None,
@@ -57,6 +59,7 @@ class ScriptedModel:
         self.refuse = refuse
         self.reason = reason
         self.error = error
+        self.stop_reason = stop_reason
         self.pause_s = pause_s
         self.prompts: list[Any] = []
         self.params: list[SamplingParams] = []
@@ -164,7 +167,8 @@ class ScriptedModel:
             self.num_running -= 1
         usage = Usage(prompt_tokens=len(prompt), cached_tokens=1, completion_tokens=num_said)
         error = self.error if reason is FinishReason.ERROR else None
-        on_event(make_finish(request_id, reason=reason, text=self.rest, usage=usage, error=error))
+        finish = make_finish(request_id, reason=reason, text=self.rest, usage=usage, error=error)
+        on_event(dataclasses.replace(finish, stop_reason=self.stop_reason))
 
     def _token(self, request_id: str, token_id: int, piece: str, params: SamplingParams) -> TokenEvent:
         if params.logprobs is None:

@@ -69,6 +69,7 @@ def test_a_chat_is_answered() -> None:
             "message": {"role": "assistant", "content": "Hello!", "refusal": None},
             "logprobs": None,
             "finish_reason": "stop",
+            "stop_reason": None,
         }
     ]
     assert body["usage"] == {
@@ -87,7 +88,8 @@ def test_a_completion_is_answered() -> None:
         body = client.post(COMPLETIONS, json=make_completion()).json()
     assert body["object"] == "text_completion"
     assert body["id"].startswith("cmpl-")
-    assert body["choices"] == [{"index": 0, "text": "Hello!", "logprobs": None, "finish_reason": "stop"}]
+    end = {"finish_reason": "stop", "stop_reason": None}
+    assert body["choices"] == [{"index": 0, "text": "Hello!", "logprobs": None, **end}]
 
 
 def test_several_prompts_are_choices_in_order_and_their_usage_is_summed() -> None:
@@ -307,7 +309,7 @@ def test_absent_fields_have_the_defaults_of_the_model_and_given_ones_replace_the
         client.post(CHAT, json=make_chat(temperature=0, stop=["y"]))
     assert model.params == [
         SamplingParams(temperature=0.5, top_k=7, max_tokens=2, stop=("x",)),
-        SamplingParams(temperature=0, top_k=7, max_tokens=2, stop=("y",)),
+        SamplingParams(temperature=0, top_k=7, max_tokens=2, stop=("x", "y")),
     ]
 
 

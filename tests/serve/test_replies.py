@@ -204,8 +204,10 @@ def test_every_chunk_of_a_reply_has_the_same_frame(is_chat: bool, prefix: str, k
         assert set(chunk) == {"id", "created", "model", "object", "choices", "system_fingerprint"} | usage
         assert (chunk["object"], chunk["model"], chunk["system_fingerprint"]) == (kind, "alias", "scripted")
         assert chunk["id"].startswith(prefix)
-        assert set(chunk["choices"][0]) == {"index", "delta" if is_chat else "text", "logprobs", "finish_reason"}
-        assert chunk["choices"][0]["index"] == 1
+        (choice,) = chunk["choices"]
+        end = {"stop_reason"} if choice["finish_reason"] else set()
+        assert set(choice) == {"index", "delta" if is_chat else "text", "logprobs", "finish_reason"} | end
+        assert choice["index"] == 1
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, "stop"]
 
 
@@ -220,8 +222,8 @@ def test_each_choice_of_a_whole_reply_has_its_own_end() -> None:
     with client_of(ScriptedModel(["a"], reason=FinishReason.LENGTH)) as client:
         whole = client.post(COMPLETIONS, json=make_completion(prompt=["p", "q"])).json()
     assert whole["choices"] == [
-        {"index": 0, "text": "a", "logprobs": None, "finish_reason": "length"},
-        {"index": 1, "text": "a", "logprobs": None, "finish_reason": "length"},
+        {"index": 0, "text": "a", "logprobs": None, "finish_reason": "length", "stop_reason": None},
+        {"index": 1, "text": "a", "logprobs": None, "finish_reason": "length", "stop_reason": None},
     ]
     assert (whole["object"], whole["usage"]["total_tokens"]) == ("text_completion", 4)
 

@@ -18,6 +18,7 @@ def test_the_whole_object() -> None:
         "text": "Blue.",
         "token_ids": [5, 6, 7],
         "finish_reason": "stop",
+        "stop_reason": None,
         "usage": {"prompt_tokens": 20, "cached_tokens": 16, "completion_tokens": 3},
         "phases": {
             "prefill": {"tokens": 4, "time_s": 0.04, "tokens_per_s": 100.0, "bound_by": "compute", "utilisation": 0.61},
@@ -140,8 +141,8 @@ def test_an_answer_without_a_token_has_an_empty_list_of_them() -> None:
 def test_the_answers_of_a_search_stand_beside_the_best_one() -> None:
     beams = (Beam("Blue.", (5, 6, 7), -0.25, FinishReason.STOP), Beam("Red", (8,), -1.5, FinishReason.LENGTH))
     assert json_report(make_result(beams=beams), make_report())["beams"] == [
-        {"text": "Blue.", "token_ids": [5, 6, 7], "score": -0.25, "finish_reason": "stop"},
-        {"text": "Red", "token_ids": [8], "score": -1.5, "finish_reason": "length"},
+        {"text": "Blue.", "token_ids": [5, 6, 7], "score": -0.25, "finish_reason": "stop", "stop_reason": None},
+        {"text": "Red", "token_ids": [8], "score": -1.5, "finish_reason": "length", "stop_reason": None},
     ]
     assert "beams" not in json_report(make_result(), make_report())
 

@@ -65,6 +65,15 @@ def test_one_token_and_one_block_are_singular() -> None:
     assert line_of("end", lines) == "end      stop; 1 prompt token (0 cached), 1 answer token"
 
 
+@pytest.mark.parametrize(
+    ("stop_reason", "shown"),
+    [(7, "token 7"), ("a\nb", "'a\\nb'"), ("x" * 99, "'xxxxxxxxxxxx..."), ("\U0001f600", "'\\U0001f600'")],
+)
+def test_the_stop_that_ended_an_answer_is_named_on_its_line(stop_reason: str | int, shown: str) -> None:
+    lines = phase_report_lines(make_result(stop_reason=stop_reason), make_report())
+    assert line_of("end", lines).startswith(f"end      stop at {shown}; ")
+
+
 TIMES = st.floats(min_value=0.0, max_value=1e5)
 
 

@@ -53,7 +53,9 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Same seed, same answer.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of the answer (default 256).")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
+    stop_regex: Annotated[list[str] | None, typer.Option(help="End before what matches; may be repeated.")] = None,
     stop_token_id: Annotated[list[int] | None, typer.Option(help="End at this token; may be repeated.")] = None,
+    include_stop: Annotated[bool, typer.Option("--include-stop", help="Show the stop that ended the answer.")] = False,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past the model's end token.")] = False,
     logprobs: Annotated[int | None, typer.Option(help="With --json: log-probabilities and n best others.")] = None,
     beams: Annotated[int | None, typer.Option(help="Search for the likeliest answer with so many beams.")] = None,
@@ -83,7 +85,9 @@ def run(
         seed=seed,
         max_tokens=max_tokens,
         stop=tuple(stop) if stop else None,
+        stop_regex=tuple(stop_regex) if stop_regex else None,
         stop_token_ids=tuple(stop_token_id) if stop_token_id else None,
+        include_stop=include_stop or None,
         ignore_eos=ignore_eos or None,
         logprobs=logprobs,
         beam=beam,
@@ -100,6 +104,8 @@ def run(
             if not (quiet or as_json):
                 line = f"preset {named.name}: {named.settings}; {named.reason}"
                 Terminal.of(sys.stderr, config).write_lines([line])
+        if stop:
+            said["stop"] = defaults.and_stop(stop)
         result = answer(llm, asked, dataclasses.replace(defaults, **said), config)
     leave(result)
 

@@ -42,6 +42,7 @@ class Beam:
     token_ids: tuple[int, ...]
     score: float  # sum of log-probabilities / length ** length_penalty
     finish_reason: FinishReason
+    stop_reason: str | int | None = None  # as in FinishEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,11 @@ class TokenEvent:
 
 @dataclass(frozen=True, slots=True)
 class FinishEvent:
-    """The end of a request; exactly one per request, always last. `text` is the rest held back until now."""
+    """The end of a request; exactly one per request, always last. `text` is the rest held back until now.
+
+    `stop_reason` is what the request named and met: the stop string or pattern, or the id among its
+    stop_token_ids; None for the model's own end token and every other end.
+    """
 
     request_id: str
     reason: FinishReason
@@ -81,6 +86,7 @@ class FinishEvent:
     account: Account
     seed: int
     error: str | None = None
+    stop_reason: str | int | None = None
     speculation: Speculation | None = None  # where drafts were asked for
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; the tokens told before are the first one's
 

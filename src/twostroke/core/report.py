@@ -52,6 +52,7 @@ class Result:
     logprobs: tuple[float | None, ...] = ()
     top_logprobs: tuple[tuple[TokenLogprob, ...], ...] = ()
     error: str | None = None
+    stop_reason: str | int | None = None  # the stop string, pattern or id that ended it
     speculation: Speculation | None = None  # where drafts were asked for
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; text and token_ids are the first one's
 

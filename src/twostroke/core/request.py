@@ -9,6 +9,7 @@ from twostroke.params import SamplingParams
 
 if TYPE_CHECKING:
     from twostroke.core.strategy import AnswerGrammar
+    from twostroke.stop_pattern import StopPattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class Request:
     arrival_s: float
     seed: int
     stop_token_ids: frozenset[int] = frozenset()
+    stop_patterns: "tuple[StopPattern, ...]" = ()
     choice_index: int = 0
     priority: int = 0
     salt: str = ""

@@ -54,22 +54,28 @@ class BeamStream(Stream):
                 kv=kv,
                 account=self.account,
                 seed=self.request.seed,
+                stop_reason=beams[0].stop_reason if beams else None,
                 error=error or (None if reason is not FinishReason.ERROR else "the request failed"),
                 beams=beams,
             )
         )
 
     def _beam(self, hypothesis: Hypothesis) -> Beam:
+        params, last = self.request.params, hypothesis.token_ids[-1]
+        stop = StopMatcher(params.stop, includes_match=params.include_stop)
         return Beam(
-            text=self._guarded(lambda: self._text_of(hypothesis.token_ids)),
+            text=self._guarded(lambda: self._text_of(hypothesis.token_ids, stop)),
             token_ids=hypothesis.token_ids,
             score=hypothesis.score,
             finish_reason=hypothesis.reason,
+            stop_reason=stop.matched or (last if last in params.stop_token_ids else None),
         )
 
-    def _text_of(self, token_ids: tuple[int, ...]) -> str:
-        """What the answer shows: no stop id, nothing from a stop string on."""
-        text, stop = self._new_text(self.request), StopMatcher(self.request.params.stop)
-        shown = [token_id for token_id in token_ids if token_id not in self.request.stop_token_ids]
+    def _text_of(self, token_ids: tuple[int, ...], stop: StopMatcher) -> str:
+        """What the answer shows: nothing behind a stop string; it and a stop id only where they were asked for."""
+        text, hidden = self._new_text(self.request), self.request.stop_token_ids
+        if self.request.params.include_stop:
+            hidden = frozenset()
+        shown = [token_id for token_id in token_ids if token_id not in hidden]
         pieces = [stop.feed(piece) for piece in (*map(text.push, shown), text.flush())]
         return "".join([*pieces, stop.flush()])

@@ -17,7 +17,7 @@ class OutputStream(Stream):
     def __init__(self, request: Request, *, text: TextStream, listener: Listener) -> None:
         super().__init__(request, listener=listener)
         self._text = text
-        self._stop = StopMatcher(request.params.stop)
+        self._stop = StopMatcher(request.params.stop, request.stop_patterns, includes_match=request.params.include_stop)
         self._pending: list[tuple[SampledToken, str]] = []  # of this step: one, or several with right drafts
         self._last_token_s: float | None = None
         self._first_text_s: float | None = None
@@ -26,9 +26,9 @@ class OutputStream(Stream):
         self._num_handed = 0
 
     def accept(self, token: SampledToken) -> bool:
-        """Take the next token; True when its text completes a stop string. Stop ids show no text."""
+        """Take the next token; True when its text completes a stop. Stop ids show no text unless asked to."""
         text = ""
-        if token.token_id not in self.request.stop_token_ids:
+        if token.token_id not in self.request.stop_token_ids or self.request.params.include_stop:
             text = self._guarded(lambda: self._next_text(token.token_id))
         self._num_accepted += 1
         self._pending.append((token, text))
@@ -91,10 +91,16 @@ class OutputStream(Stream):
                 kv=kv,
                 account=self.account,
                 seed=self.request.seed,
+                stop_reason=self._stop_reason(sequence) if reason is FinishReason.STOP else None,
                 speculation=self.speculation,
                 error=error or (None if reason is not FinishReason.ERROR else "the request failed"),
             )
         )
+
+    def _stop_reason(self, sequence: Sequence) -> str | int | None:
+        last = sequence.token_ids[-1]
+        is_asked_for = last in self.request.params.stop_token_ids
+        return self._stop.matched or (last if is_asked_for else None)
 
     def _timing(self, finish_s: float) -> Timing:
         first_s, arrival_s = self.account.first_token_s, self.request.arrival_s

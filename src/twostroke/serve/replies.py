@@ -92,7 +92,13 @@ class Reply:
         else:
             content = {"text": choice.text}
         reason = reason_of(choice.finish, self._answers)
-        return {"index": choice.index, **content, "logprobs": choice.whole_logprobs(), "finish_reason": reason}
+        return {
+            "index": choice.index,
+            **content,
+            "logprobs": choice.whole_logprobs(),
+            "finish_reason": reason,
+            "stop_reason": choice.finish.stop_reason,
+        }
 
     def first_chunks(self) -> Iterator[dict[str, Any]]:
         """Who speaks, before the first token; only chats say that."""
@@ -128,6 +134,8 @@ class Reply:
             "logprobs": choice.untold_logprobs(),
             "finish_reason": reason,
         }
+        if choice.finish is not None:
+            shown["stop_reason"] = choice.finish.stop_reason
         stream = self._wish.stream
         usage = {"usage": self.usage() if stream.has_running_usage else None} if stream.includes_usage else {}
         return self._frame("chat.completion.chunk", [shown]) | usage

@@ -12,6 +12,7 @@ from twostroke.serve.api_error import ApiError
 from twostroke.serve.body import MAX_SHOWN, cut
 from twostroke.serve.fields import Fields, shown, wrong
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.stop_fields import take_stops
 from twostroke.serve.structure_fields import read_structure
 
 NUMBERS = (
@@ -31,11 +32,8 @@ def read_params(fields: Fields, defaults: SamplingParams, *, is_chat: bool, limi
     """The defaults with every given field in place. Raises ApiError that names the field."""
     numbers = {name: fields.number(name) for name in NUMBERS}
     wishes: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
-    ignores_eos = fields.flag("ignore_eos")
-    if ignores_eos is not None:
-        wishes["ignore_eos"] = ignores_eos
     limit_field = _take_limit(fields, wishes)
-    _take_stops(fields, wishes, limits)
+    take_stops(fields, wishes, defaults=defaults, limits=limits)
     _take_bias(fields, wishes)
     logprobs_field = _take_chat_logprobs(fields, wishes) if is_chat else _take_logprobs(fields, wishes)
     wishes["structure"] = read_structure(fields)
@@ -61,21 +59,6 @@ def _take_limit(fields: Fields, wishes: dict[str, Any]) -> str | None:
         return None
     wishes["max_tokens"] = values[given[0]]
     return given[0]
-
-
-def _take_stops(fields: Fields, wishes: dict[str, Any], limits: LimitsConfig) -> None:
-    stop = fields.take("stop")
-    if stop is not None:
-        if not isinstance(stop, str | list):
-            raise wrong("stop", "a string or an array of strings", stop)
-        wishes["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
-    ids = fields.array("stop_token_ids")
-    if ids is not None:
-        if len(ids) > limits.max_stop_ids:
-            raise ApiError(
-                f"stop_token_ids has {len(ids)} ids: the limit is {limits.max_stop_ids}", param="stop_token_ids"
-            )
-        wishes["stop_token_ids"] = tuple(ids)
 
 
 def _take_bias(fields: Fields, wishes: dict[str, Any]) -> None:

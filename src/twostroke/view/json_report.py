@@ -17,6 +17,7 @@ def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = Fa
         "text": result.text,
         "token_ids": list(result.token_ids),
         "finish_reason": result.finish_reason.value,
+        "stop_reason": result.stop_reason,
         "usage": {
             "prompt_tokens": usage.prompt_tokens,
             "cached_tokens": usage.cached_tokens,
@@ -43,6 +44,7 @@ def _beam(beam: Beam) -> dict[str, Any]:
         "token_ids": list(beam.token_ids),
         "score": beam.score,
         "finish_reason": beam.finish_reason.value,
+        "stop_reason": beam.stop_reason,
     }
 
 

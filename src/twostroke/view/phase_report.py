@@ -12,6 +12,7 @@ from twostroke.view import quantity
 
 WIDTH = 79
 SMALL_S = 0.00005  # parts that would read 0.0x ms are summed up
+MAX_STOP = 16  # characters of a stop string that the last line repeats
 COLUMNS = "{:<9}{:>8}{:>11}{:>9}{:>11}  {:<10}{:>8}"
 
 
@@ -72,4 +73,13 @@ def _end_line(result: Result) -> str:
     usage = result.usage
     prompt = quantity.count(usage.prompt_tokens, "prompt token")
     answer = quantity.count(usage.completion_tokens, "answer token")
-    return f"{'end':<9}{result.finish_reason.value}; {prompt} ({usage.cached_tokens} cached), {answer}"
+    at = "" if result.stop_reason is None else f" at {_shown(result.stop_reason)}"
+    return f"{'end':<9}{result.finish_reason.value}{at}; {prompt} ({usage.cached_tokens} cached), {answer}"
+
+
+def _shown(stop_reason: str | int) -> str:
+    """The stop string or pattern, cut so that its line is no wider than others; or the id of a token."""
+    if isinstance(stop_reason, int):
+        return f"token {stop_reason}"
+    shown = ascii(stop_reason)
+    return shown if len(shown) <= MAX_STOP else f"{shown[: MAX_STOP - 3]}..."

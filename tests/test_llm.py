@@ -318,6 +318,13 @@ def test_an_arrival_before_the_call_is_parse_time(llm: LLM) -> None:
     assert result.ledger.total_s == pytest.approx(result.timing.e2e_s, abs=1e-6)
 
 
+def test_what_a_request_waited_for_a_load_is_not_parse_time(llm: LLM) -> None:
+    result = llm.submit("why?", arrival_s=llm.now() - 1.0, load_s=0.75).result(WAIT_S)
+    assert result.ledger.parts["load"] == 0.75  # type: ignore[index]
+    assert result.ledger.parts["parse"] == pytest.approx(0.25, abs=0.05)  # type: ignore[index]
+    assert result.ledger.total_s == pytest.approx(result.timing.e2e_s, abs=1e-6)
+
+
 # Listeners, on the engine's own thread
 
 

@@ -21,10 +21,10 @@ from twostroke.load import (
     DEFAULT_PRECISION,
     MAX_ROWS,
     LoadedModel,
-    _default_context,
-    _precision,
     _step_counts,
     _threads,
+    default_context,
+    kv_precision,
     load_model,
     load_text,
     packed_store,
@@ -85,9 +85,9 @@ def test_a_publishers_context_stands_in_for_none(
 
 def test_a_publishers_context_is_at_most_the_models(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     program = build_program(open_model(write_puppet(tmp_path / "puppet.gguf", context=100)))
-    assert _default_context(program, ModelDefaults(context=100)) == 100
+    assert default_context(program, ModelDefaults(context=100)) == 100
     assert not caplog.records
-    assert _default_context(program, ModelDefaults(context=101)) == 100
+    assert default_context(program, ModelDefaults(context=101)) == 100
     assert "101" in caplog.text
 
 
@@ -110,13 +110,13 @@ def test_the_built_tokenizer_is_kept_below_home(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kv", ["f32", "f16", "bf16", "int8"])
 def test_precisions_are_four(kv: str) -> None:
-    assert _precision(kv) == kv
+    assert kv_precision(kv) == kv
 
 
 @pytest.mark.parametrize("kv", ["", "F32", "int4", "q4"])
 def test_another_precision_is_told_the_four(kv: str) -> None:
     with pytest.raises(ConfigError, match=f"kv is '{kv}': it must be one of f32, f16, bf16, int8"):
-        _precision(kv)
+        kv_precision(kv)
 
 
 def test_threads_are_the_callers_then_the_environments_then_one_per_core(tmp_path: Path) -> None:

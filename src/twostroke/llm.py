@@ -65,6 +65,7 @@ class LLM:
     kv: precision of the KV cache, "bf16" (default), "f16", "f32" or "int8" (half the bytes of bf16).
     speculate: "ngram" drafts tokens from what prompt and answer have said before and verifies several per step;
         the answer is the same, only faster where text repeats.
+    memory_bytes: most that weights and KV cache may take together; what is free by default.
 
     Params that are given are taken as they are; params=None are `default_params`. A conversation without
     a system message gets the one an Ollama model brings. A beam search takes only the limits of them.
@@ -80,6 +81,7 @@ class LLM:
         context: int | None = None,
         kv: str | None = None,
         speculate: str | None = None,
+        memory_bytes: int | None = None,
         config: Config | None = None,
     ) -> None:
         self._config = config or resolve()
@@ -94,6 +96,7 @@ class LLM:
             context=context,
             kv=kv,
             speculate=speculate,
+            memory_bytes=memory_bytes,
             defaults=self._defaults,
         )
         self._is_context_stated = context is not None
@@ -216,10 +219,12 @@ class LLM:
         request_id: str | None = None,
         choice_index: int = 0,
         salt: str = "",
+        load_s: float = 0.0,
     ) -> Handle:
         """Start a request and return at once. `on_event` runs on the engine's thread: hand over and return.
 
-        arrival_s: when the request came in, on the clock of `now`; what lies between is parse time.
+        arrival_s: when the request came in, on the clock of `now`; what lies between is parse time,
+            but for `load_s` that it waited for this model to be loaded.
         request_id: its name in events and ledgers; one of its own by default.
         choice_index: tells answers of the same prompt and seed apart.
         salt: requests share cached prefixes only with requests of the same salt.
@@ -229,8 +234,10 @@ class LLM:
         entered_s = self._clock.now()
         arrival_s = entered_s if arrival_s is None else _checked_arrival(arrival_s, entered_s)
         spent: dict[Part, float] = {}
-        if entered_s > arrival_s:
-            spent[Part.PARSE] = entered_s - arrival_s
+        if load_s > 0:
+            spent[Part.LOAD] = min(load_s, entered_s - arrival_s)
+        if entered_s - arrival_s > load_s:
+            spent[Part.PARSE] = entered_s - arrival_s - load_s
         _check_names(request_id=request_id, choice_index=choice_index, salt=salt)
         return self._start(
             prompt,

@@ -30,6 +30,7 @@ from twostroke.model.packed_store import PackedStore
 from twostroke.model.source import ModelSource
 from twostroke.program.cost import ProgramCost, Row, fold_costs
 from twostroke.program.native import NativeReader
+from twostroke.program.packed import packed_layout
 from twostroke.program.program import Program
 from twostroke.program.reader import KVSpec, Precision
 from twostroke.sample.sampler import Sampler
@@ -98,9 +99,10 @@ def load_model(
     defaults: ModelDefaults,
     scheduler: SchedulerConfig | None = None,
     speculate: str | None = None,
+    memory_bytes: int | None = None,
 ) -> LoadedModel:
     """Open, build, size and pack; the tokenizer is made beside the packing of the weights."""
-    precision, speculator = _precision(kv), _speculator(speculate)
+    precision, speculator = kv_precision(kv), _speculator(speculate)
     stated = config.threads if threads is None else threads
     num_threads = _threads(threads, config)
     source = open_model(path)
@@ -112,8 +114,11 @@ def load_model(
     with ThreadPoolExecutor(max_workers=1) as pool:
         text = pool.submit(load_text, source, home=config.home, why_no_template=defaults.why_no_template)
         limits = scheduler or SchedulerConfig(max_rows=MAX_ROWS, max_step_tokens=MAX_STEP_TOKENS)
-        wished = _default_context(program, defaults) if context is None else context
-        size = _kv_size(program, limits, precision=precision, context=wished)
+        wished = default_context(program, defaults) if context is None else context
+        available = available_memory_bytes()
+        if memory_bytes is not None:
+            available = min(available, memory_bytes)
+        size = size_kv(program, limits, precision=precision, context=wished, available_bytes=available)
         reader = _reader(source, program, limits, config, kv=size.spec, threads=num_threads)
         loaded_text = text.result()
     cost = fold_costs(program, kv_precision=precision)
@@ -149,7 +154,14 @@ def load_model(
     )
 
 
-def _kv_size(program: Program, limits: SchedulerConfig, *, precision: Precision, context: int | None) -> KVSize:
+def size_kv(
+    program: Program,
+    limits: SchedulerConfig,
+    *,
+    precision: Precision,
+    context: int | None,
+    available_bytes: int,
+) -> KVSize:
     """Room for as many sequences as a step may have, as far as the memory goes."""
     return plan_kv(
         program,
@@ -158,8 +170,14 @@ def _kv_size(program: Program, limits: SchedulerConfig, *, precision: Precision,
         context=context,
         max_sequences=limits.max_rows,
         max_step_tokens=limits.max_step_tokens,
-        available_bytes=available_memory_bytes(),
+        available_bytes=available_bytes,
+        weight_bytes=packed_weight_bytes(program),
     )
+
+
+def packed_weight_bytes(program: Program) -> int:
+    """Memory the matrices take; vectors are too small to count."""
+    return sum(matrix.num_bytes for matrix in packed_layout(program))
 
 
 def _reader(
@@ -285,7 +303,7 @@ def _cost_key(source: ModelSource, config: Config, *, precision: str, threads: i
     )
 
 
-def _default_context(program: Program, defaults: ModelDefaults) -> int | None:
+def default_context(program: Program, defaults: ModelDefaults) -> int | None:
     """The publisher's context where the model is able to keep it up; nobody asked for it now, so no error."""
     wish, most = defaults.context, program.context_length
     if wish is not None and wish > most:
@@ -302,7 +320,7 @@ def _speculator(speculate: str | None) -> Speculator | None:
     return SpeculationControl(NgramDrafter())
 
 
-def _precision(kv: str | None) -> Precision:
+def kv_precision(kv: str | None) -> Precision:
     if kv is None:
         return DEFAULT_PRECISION
     if kv not in get_args(Precision):

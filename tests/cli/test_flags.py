@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,8 @@ from twostroke.errors import ConfigError, ParamsError
 from twostroke.params import BeamSearch, SamplingParams
 from twostroke.presets import preset
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.llm_loader import LLMLoader, PulledModels
+from twostroke.serve.model_slot import ModelEntry
 
 Capture = pytest.CaptureFixture[str]
 PEAKS = Peaks(
@@ -348,11 +351,16 @@ def test_only_what_was_said_is_passed_on() -> None:
 
 
 class Listens:
-    """Stands where `serve` takes its address and serves."""
+    """Stands where `serve` takes its address, knows its models and serves."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.address: tuple[Any, ...] = ()
-        self.served: list[object] = []
+        self.found: list[str] = []
+        self.steps: list[str] = []
+        monkeypatch.setattr("twostroke.cli.serve.find_model", self.find)
+        monkeypatch.setattr("twostroke.serve.model_registry.ModelRegistry", self.registry)
+        monkeypatch.setattr("twostroke.serve.server.listen", self)
+        monkeypatch.setattr("twostroke.serve.server.serve", self.serve)
 
     def __call__(self, *address: Any) -> "Listens":
         self.address = address
@@ -366,8 +374,22 @@ class Listens:
     ) -> None:
         pass
 
-    def serve(self, model: object, listener: object, *, on_ready: Callable[[str], None], **options: Any) -> None:
-        self.served += [model, listener]
+    def find(self, name: str, *, config: Config, quiet: bool) -> None:
+        self.found.append(name)
+
+    def registry(self, entries: list[ModelEntry], **options: Any) -> "Listens":
+        self.entries, self.models = entries, options
+        return self
+
+    def load_first(self) -> None:
+        self.steps.append("load")
+
+    def close(self) -> None:
+        self.steps.append("close")
+
+    def serve(self, models: object, listener: object, *, on_ready: Callable[[str], None], **options: Any) -> None:
+        assert models is listener is self
+        self.steps.append("serve")
         self.options = options
         on_ready("http://somewhere:1")
 
@@ -381,6 +403,7 @@ class Listens:
         (["--context", "64"], ("127.0.0.1", 8000), {"context": 64}),
         (["--kv", "f32"], ("127.0.0.1", 8000), {"kv": "f32"}),
         (["--threads", "2"], ("127.0.0.1", 8000), {"threads": 2}),
+        (["--speculate", "ngram"], ("127.0.0.1", 8000), {"speculate": "ngram"}),
     ],
 )
 def test_each_flag_of_serve_arrives_alone_and_only_this_machine_is_served_unless_told(
@@ -390,25 +413,23 @@ def test_each_flag_of_serve_arrives_alone_and_only_this_machine_is_served_unless
     address: tuple[str, int],
     options: dict[str, Any],
 ) -> None:
-    llm, loads = install(monkeypatch)
-    listens = Listens()
-    monkeypatch.setattr("twostroke.cli.serve.load", loads)
-    monkeypatch.setattr("twostroke.serve.server.listen", listens)
-    monkeypatch.setattr("twostroke.serve.server.serve", listens.serve)
+    listens = Listens(monkeypatch)
     assert app.main(["serve", "-m", "tiny", *flags]) == 0
     assert listens.address == address
-    assert listens.served == [llm, listens]
-    assert listens.options == {"aliases": (), "api_key": None, "limits": LimitsConfig()}
-    nothing = {"threads": None, "context": None, "kv": None, "quiet": False, "speculate": None}
-    assert loads.asked == [("tiny", nothing | options)]
+    assert listens.entries == [ModelEntry(("tiny",), "tiny")]
+    assert listens.steps == ["load", "serve", "close"]
+    assert listens.options == {"api_key": None, "allowed_hosts": (), "limits": LimitsConfig()}
+    loader = listens.models["loader"]
+    assert loader == LLMLoader(**{"config": loader.config, **options})
+    assert (listens.models["keep_alive_s"], listens.models["pulled"]) == (math.inf, None)
     assert tuple(capsys.readouterr()) == ("", "twostroke: tiny is served at http://somewhere:1/v1, Ctrl-C ends\n")
 
 
 @pytest.mark.parametrize(
     ("flags", "options"),
     [
-        (["--alias", "a", "--alias", "b/c"], {"aliases": ["a", "b/c"]}),
         (["--api-key", "s3cret"], {"api_key": "s3cret"}),
+        (["--allow-host", "a", "--allow-host", "b"], {"allowed_hosts": ["a", "b"]}),
         (["--max-requests", "3"], {"limits": LimitsConfig(max_open_requests=3)}),
         (["--drain-s", "0"], {"limits": LimitsConfig(drain_s=0)}),
     ],
@@ -416,13 +437,28 @@ def test_each_flag_of_serve_arrives_alone_and_only_this_machine_is_served_unless
 def test_flags_of_the_server_itself_arrive_alone(
     monkeypatch: pytest.MonkeyPatch, flags: list[str], options: dict[str, Any]
 ) -> None:
-    _, loads = install(monkeypatch)
-    listens = Listens()
-    monkeypatch.setattr("twostroke.cli.serve.load", loads)
-    monkeypatch.setattr("twostroke.serve.server.listen", listens)
-    monkeypatch.setattr("twostroke.serve.server.serve", listens.serve)
+    listens = Listens(monkeypatch)
     assert app.main(["serve", "-m", "tiny", *flags]) == 0
-    assert listens.options == {"aliases": (), "api_key": None, "limits": LimitsConfig()} | options
+    assert listens.options == {"api_key": None, "allowed_hosts": (), "limits": LimitsConfig()} | options
+
+
+def test_flags_of_several_models_say_which_and_for_how_long(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    listens = Listens(monkeypatch)
+    models = ["-m", "tiny", "-m", "hf:org/repo", "--alias", "a", "--alias", "b/c"]
+    assert app.main(["serve", *models, "--keep-alive", "5m", "--any-pulled"]) == 0
+    assert listens.entries == [
+        ModelEntry(("tiny", "a", "b/c"), "tiny"),
+        ModelEntry(("hf:org/repo",), "hf:org/repo"),
+    ]
+    assert listens.found == ["tiny", "hf:org/repo"]  # fetched now where they are not here
+    assert listens.models["keep_alive_s"] == 300
+    assert isinstance(listens.models["pulled"], PulledModels)
+    assert "tiny, hf:org/repo are served at" in capsys.readouterr().err
+
+
+def test_a_keep_alive_that_is_no_time_is_refused(capsys: Capture) -> None:
+    assert app.main(["serve", "-m", "tiny", "--keep-alive", "soon"]) == 2
+    assert "--keep-alive is 'soon': it must be seconds or a duration" in capsys.readouterr().err
 
 
 def test_an_empty_key_guards_nothing_and_is_refused(capsys: Capture) -> None:

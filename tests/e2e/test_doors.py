@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 from tests.cases.make_malformed import T_BOOL, T_STR, KeyValue
 from tests.cases.puppet import EOS, build_puppet, byte_token
 from tests.cli.builders import environment, run
-from tests.serve.serve_builders import error_of, events_of
+from tests.serve.serve_builders import error_of, events_of, registry_of
 from twostroke.cli.answer import follow
 from twostroke.config import resolve
 from twostroke.core.event import TokenEvent
@@ -62,7 +62,7 @@ def opened(folder: Path, **options: Any) -> Iterator[tuple[LLM, TestClient]]:
     config = resolve({"TWOSTROKE_HOME": str(folder)})
     with (
         LLM(path, threads=1, config=config) as llm,
-        TestClient(create_app(llm), raise_server_exceptions=False) as client,
+        TestClient(create_app(registry_of(llm)), raise_server_exceptions=False) as client,
     ):
         yield llm, client
 
@@ -217,7 +217,7 @@ def test_pieces_of_any_length_are_shown_whole_at_every_door(tmp_path: Path) -> N
     text = "".join(PIECES).replace("▁", " ")
     with (
         LLM(path, threads=1, config=resolve({"TWOSTROKE_HOME": str(tmp_path)})) as llm,
-        TestClient(create_app(llm)) as client,
+        TestClient(create_app(registry_of(llm))) as client,
     ):
         asked = {"model": "pieces.gguf", "prompt": "]", "max_tokens": 20}
         assert client.post(COMPLETIONS, json=asked).json()["choices"][0]["text"] == text

@@ -29,7 +29,13 @@ def program(*groups: KVGroup, context_length: int = 1024) -> Program:
     )
 
 
-def size(*groups: KVGroup, context: int | None = None, available_bytes: int = 10**9, max_sequences: int = 4) -> KVSize:
+def size(
+    *groups: KVGroup,
+    context: int | None = None,
+    available_bytes: int = 10**9,
+    max_sequences: int = 4,
+    weight_bytes: int = 0,
+) -> KVSize:
     return plan_kv(
         program(*groups),
         precision="bf16",
@@ -38,6 +44,7 @@ def size(*groups: KVGroup, context: int | None = None, available_bytes: int = 10
         max_sequences=max_sequences,
         max_step_tokens=32,
         available_bytes=available_bytes,
+        weight_bytes=weight_bytes,
     )
 
 
@@ -90,6 +97,19 @@ def test_the_suggested_context_is_the_largest_that_fits(available_kib: int, sequ
     if made.context < 1024:
         with pytest.raises(CapacityError):
             size(FULL, context=made.context + 1, available_bytes=available)
+
+
+def test_what_the_weights_will_take_is_not_promised_to_the_kv() -> None:
+    available = 1000 * TOKEN_BYTES
+    assert size(FULL, available_bytes=available, weight_bytes=500 * TOKEN_BYTES) == size(
+        FULL, available_bytes=available
+    )
+    made = size(FULL, available_bytes=available, weight_bytes=800 * TOKEN_BYTES)
+    assert made.total_bytes <= 200 * TOKEN_BYTES
+    with pytest.raises(CapacityError, match=r"\(1\.00 GB available less 1\.00 GB of weights\)"):
+        size(FULL, context=1024, available_bytes=1_000_100_000, weight_bytes=1_000_000_000)
+    with pytest.raises(CapacityError, match=r"0 bytes are allowed \(100 available less 200 of weights\)"):
+        size(FULL, available_bytes=100, weight_bytes=200)
 
 
 def test_usage_counts_partial_blocks_as_waste() -> None:

@@ -2,14 +2,14 @@
 
 import sys
 
-from tests.serve.serve_builders import ScriptedModel
+from tests.serve.serve_builders import ScriptedModel, registry_of
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.server import listen, serve
 
 if __name__ == "__main__":
     pieces = [f" {number}" for number in range(20_000)]
     serve(
-        ScriptedModel(pieces, pause_s=0.005),
+        registry_of(ScriptedModel(pieces, pause_s=0.005)),
         listen(port=0),
         limits=LimitsConfig(drain_s=1.0),
         on_ready=lambda address: print(address, file=sys.stderr, flush=True),

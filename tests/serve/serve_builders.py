@@ -14,9 +14,13 @@ from twostroke.core.event import Event, FinishEvent, KVUsage, Timing, TokenEvent
 from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
 from twostroke.core.step import TokenLogprob
+from twostroke.footprint import Footprint
 from twostroke.params import SamplingParams
 from twostroke.serve.app import create_app
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.model_registry import ModelRegistry
+from twostroke.serve.model_slot import ModelEntry, served_name
+from twostroke.serve.served_model import ServedModel
 
 MODEL = "scripted:1m"
 END = 999
@@ -66,8 +70,11 @@ class ScriptedModel:
         self.arrivals: list[float | None] = []
         self.salts: list[str] = []
         self.choice_indices: list[int] = []
+        self.load_s: list[float] = []
         self.context = 4096
         self.fingerprint = "scripted"
+        self.kv_bytes = 0
+        self.is_closed = False
         self.handles: list[ScriptedHandle] = []
         self.num_running = 0
         self.step_observers: list[Callable[[StepRecord], None]] = []
@@ -99,6 +106,7 @@ class ScriptedModel:
         request_id: str | None = None,
         choice_index: int = 0,
         salt: str = "",
+        load_s: float = 0.0,
     ) -> ScriptedHandle:
         if self.refuse is not None:
             raise self.refuse
@@ -109,6 +117,7 @@ class ScriptedModel:
             handle = ScriptedHandle(name, num_prompt_tokens=len(prompt))
             self.salts.append(salt)
             self.choice_indices.append(choice_index)
+            self.load_s.append(load_s)
             self.prompts.append(prompt)
             self.params.append(params)
             self.arrivals.append(arrival_s)
@@ -116,6 +125,9 @@ class ScriptedModel:
             self.num_running += 1
         threading.Thread(target=self._speak, args=(name, prompt, params, on_event, handle), daemon=True).start()
         return handle
+
+    def close(self) -> None:
+        self.is_closed = True
 
     def observe_steps(self, observer: Callable[[StepRecord], None]) -> None:
         self.step_observers.append(observer)
@@ -193,6 +205,45 @@ def make_finish(
     )
 
 
+class ScriptedLoader:
+    """Has models by their sources; `needs` are bytes of weights, `failures` are raised by the next loads."""
+
+    def __init__(self, models: Mapping[str, ServedModel], *, needs: Mapping[str, int] | None = None) -> None:
+        self.models = dict(models)
+        self.needs = dict(needs or {})
+        self.failures: list[Exception] = []
+        self.loads: list[str] = []
+        self.given_bytes: list[int] = []
+        self.gate = threading.Event()  # loads wait for it
+        self.gate.set()
+
+    def footprint(self, source: str) -> Footprint:
+        return Footprint(weight_bytes=self.needs.get(source, 0), kv_bytes=0, context=16)
+
+    def load(self, source: str, *, memory_bytes: int) -> ServedModel:
+        self.loads.append(source)
+        self.given_bytes.append(memory_bytes)
+        assert self.gate.wait(10)
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.models[source]
+
+    def default_params(self, source: str) -> SamplingParams:
+        return self.models[source].default_params
+
+
+def registry_of(model: ServedModel, *, aliases: Sequence[str] = ()) -> ModelRegistry:
+    """One model, loaded, that stays."""
+    source = str(model.model_name)
+    models = ModelRegistry(
+        [ModelEntry((served_name(source), *aliases), source)],
+        loader=ScriptedLoader({source: model}),
+        free_bytes=lambda: 0,
+    )
+    models.load_first()
+    return models
+
+
 def make_chat(**fields: Any) -> dict[str, Any]:
     return {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], **fields}
 
@@ -203,9 +254,14 @@ def make_completion(**fields: Any) -> dict[str, Any]:
 
 @contextmanager
 def client_of(
-    model: ScriptedModel | None = None, *, limits: LimitsConfig | None = None, **options: Any
+    model: ScriptedModel | ModelRegistry | None = None,
+    *,
+    aliases: Sequence[str] = (),
+    limits: LimitsConfig | None = None,
+    **options: Any,
 ) -> Iterator[TestClient]:
-    app = create_app(model or ScriptedModel(), limits=limits, **options)
+    models = model if isinstance(model, ModelRegistry) else registry_of(model or ScriptedModel(), aliases=aliases)
+    app = create_app(models, limits=limits, **options)
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
 

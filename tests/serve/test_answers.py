@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from twostroke.core.event import FinishEvent, TokenEvent
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import TwostrokeError
 from twostroke.params import SamplingParams
-from twostroke.serve.answers import Answers
+from twostroke.serve.answers import Answers, CancelCause
 from twostroke.serve.api_error import ApiError
 
 PARAMS = SamplingParams()
@@ -207,3 +208,94 @@ def test_no_prompts_are_no_events() -> None:
         return await collect(answers)
 
     assert asyncio.run(ask()) == []
+
+
+def counted(answers: Answers) -> list[int]:
+    """How many answers were open each time somebody was told that all had ended."""
+    told: list[int] = []
+    answers.observe_end(lambda each: told.append(each.num_unfinished))
+    return told
+
+
+@pytest.mark.parametrize(("prompts", "num_choices"), [(["p"], 1), (["p", "q"], 3)])
+def test_the_end_is_told_once_after_the_last_answer(prompts: list[str], num_choices: int) -> None:
+    async def ask() -> list[int]:
+        answers = Answers(max_pending=100)
+        told = counted(answers)
+        await answers.submit(ScriptedModel(), prompts, PARAMS, arrival_s=1.0, num_choices=num_choices)
+        await collect(answers)
+        assert answers.has_ended
+        return told
+
+    assert asyncio.run(ask()) == [0]
+
+
+def test_the_end_is_told_though_the_last_choice_was_never_started() -> None:
+    """The first has ended when the second is refused: no event is to come that could tell it."""
+
+    class SecondRefused(ScriptedModel):
+        def submit(self, prompt: Any, *args: Any, **options: Any) -> ScriptedHandle:
+            if options["choice_index"] == 1:
+                while self.num_running:
+                    time.sleep(0.001)
+                raise TwostrokeError("no second one")
+            return super().submit(prompt, *args, **options)
+
+    async def ask() -> list[int]:
+        answers = Answers(max_pending=100)
+        told = counted(answers)
+        await answers.submit(SecondRefused(["x"]), ["p"], PARAMS, arrival_s=1.0, num_choices=2)
+        with pytest.raises(TwostrokeError, match="no second one"):
+            await collect(answers)
+        return told
+
+    assert asyncio.run(ask()) == [0]
+
+
+@pytest.mark.parametrize("refused", ["p", "q", "r"])
+def test_a_refused_prompt_leaves_those_before_it_to_end_and_counts_none_behind(refused: str) -> None:
+    class OneRefused(ScriptedModel):
+        def submit(self, prompt: Any, *args: Any, **options: Any) -> ScriptedHandle:
+            if prompt == refused:
+                raise TwostrokeError("not this one")
+            return super().submit(prompt, *args, **options)
+
+    async def ask() -> int:
+        answers = Answers(max_pending=100)
+        model = OneRefused(["x"] * 1000, pause_s=0.001)
+        with pytest.raises(TwostrokeError, match="not this one"):
+            await answers.submit(model, ["p", "q", "r"], PARAMS, arrival_s=1.0, num_choices=2)
+        while model.num_running:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        return answers.num_unfinished
+
+    assert asyncio.run(ask()) == 0
+
+
+def test_answers_cancelled_before_they_begin_never_do() -> None:
+    async def ask() -> None:
+        answers, model = Answers(max_pending=100), ScriptedModel()
+        answers.cancel(CancelCause.DELETED)
+        with pytest.raises(ApiError, match="cancelled by a DELETE"):
+            await answers.submit(model, ["p"], PARAMS, arrival_s=1.0)
+        assert model.prompts == []
+
+    asyncio.run(ask())
+
+
+def test_work_before_the_answers_ends_with_a_cancel_and_else_with_its_outcome() -> None:
+    async def quick() -> int:
+        return 7
+
+    async def ask() -> None:
+        answers = Answers(max_pending=100)
+        assert await answers.unless_cancelled(quick()) == 7
+        waiting = asyncio.ensure_future(answers.unless_cancelled(asyncio.Event().wait()))
+        await asyncio.sleep(0)
+        answers.cancel(CancelCause.DEADLINE)
+        with pytest.raises(ApiError, match="not complete after timeout_s"):
+            await waiting
+        assert len(asyncio.all_tasks()) == 1  # nothing waits on
+
+    asyncio.run(ask())

@@ -17,6 +17,7 @@ from tests.serve.serve_builders import (
     error_of,
     make_chat,
     make_completion,
+    registry_of,
 )
 from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
@@ -30,8 +31,9 @@ from twostroke.errors import (
     RequestError,
 )
 from twostroke.params import SamplingParams
-from twostroke.serve.app import create_app, served_name
+from twostroke.serve.app import create_app
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.model_slot import served_name
 from twostroke.serve.openai import read_wish
 from twostroke.serve.server import listen
 
@@ -44,6 +46,7 @@ def test_health_tells_requests_and_blocks() -> None:
             "status": "ok",
             "requests": {"running": 0, "waiting": 0},
             "kv_blocks": {"free": 8, "cached": 0, "held": 0, "total": 8},
+            "models": {MODEL: "loaded"},
         }
 
 
@@ -340,7 +343,9 @@ def test_a_client_that_comes_while_the_model_loads_waits_for_its_answer() -> Non
         with pytest.raises(TimeoutError):
             early.recv(1)
         early.settimeout(20)
-        server = uvicorn.Server(uvicorn.Config(create_app(ScriptedModel()), log_config=None, lifespan="off"))
+        server = uvicorn.Server(
+            uvicorn.Config(create_app(registry_of(ScriptedModel())), log_config=None, lifespan="off")
+        )
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         serving.start()
         answer = early.recv(12)
@@ -371,6 +376,7 @@ def test_health_tells_each_count_under_its_own_name(monkeypatch: pytest.MonkeyPa
             "status": "ok",
             "requests": {"running": 1, "waiting": 2},
             "kv_blocks": {"free": 4, "cached": 5, "held": 6, "total": 7},
+            "models": {MODEL: "loaded"},
         }
 
 
@@ -418,7 +424,7 @@ def test_another_method_is_told_the_one_that_is(method: str, path: str, allowed:
 
 
 def test_an_unread_body_of_a_client_that_left_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    app = create_app(ScriptedModel())
+    app = create_app(registry_of(ScriptedModel()))
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:

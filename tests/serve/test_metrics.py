@@ -24,7 +24,7 @@ from twostroke.core.step import RowPlan
 from twostroke.errors import CapacityError, QueueFullError
 from twostroke.serve.answers import Answers, CancelCause
 from twostroke.serve.json_log import JsonLines
-from twostroke.serve.metrics import SECONDS, ServerMetrics, gauges
+from twostroke.serve.metrics import MODEL_LABEL, SECONDS, ModelMetrics, ServerMetrics, gauges
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 IDLE = Snapshot(
@@ -40,16 +40,18 @@ IDLE = Snapshot(
 )
 
 
-def numbers(metrics: ServerMetrics, now: Snapshot = IDLE) -> dict[str, float]:
+def numbers(metrics: ModelMetrics, now: Snapshot = IDLE) -> dict[str, float]:
     """Every sample by its name without the prefix, labels as Prometheus writes them."""
-    return numbers_of(metrics.text(now).decode())
+    return numbers_of(ServerMetrics().text([("m", metrics, now)]).decode())
 
 
 def numbers_of(text: str) -> dict[str, float]:
+    """Of the only model there is: its name is left out."""
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            shown = {name: value for name, value in sorted(sample.labels.items()) if name != MODEL_LABEL}
+            labels = ",".join(f"{name}={value}" for name, value in shown.items())
             assert sample.name.startswith("twostroke_")
             found[sample.name.removeprefix("twostroke_") + (f"{{{labels}}}" if labels else "")] = sample.value
     return found
@@ -59,7 +61,7 @@ class Session:
     """Requests whose events happen when a test says so."""
 
     def __init__(self) -> None:
-        self.metrics = ServerMetrics()
+        self.metrics = ModelMetrics()
 
     def answers(self, *, arrival_s: float = 0.0, num_answers: int = 1) -> Answers:
         async def make() -> Answers:
@@ -243,7 +245,7 @@ def test_time_is_told_by_name() -> None:
     ],
 )
 def test_steps_are_told_by_kind_with_their_tokens(phases: list[Phase], kind: str) -> None:
-    metrics = ServerMetrics()
+    metrics = ModelMetrics()
     rows = tuple(RowPlan(index, 0, 3, phase, needs_logits=True) for index, phase in enumerate(phases))
     metrics.observe_step(
         StepRecord(
@@ -265,7 +267,7 @@ def test_steps_are_told_by_kind_with_their_tokens(phases: list[Phase], kind: str
 
 
 def test_gauges_are_the_engine_at_this_moment() -> None:
-    metrics = ServerMetrics()
+    metrics = ModelMetrics()
     busy = Snapshot(
         num_running=3,
         num_waiting=2,

@@ -8,8 +8,9 @@ import pytest
 
 from tests.serve.serve_builders import ScriptedHandle, ScriptedModel, client_of, error_of, events_of, make_chat
 from twostroke.core.snapshot import Snapshot
+from twostroke.params import SamplingParams
+from twostroke.serve.answers import Answers
 from twostroke.serve.limits import LimitsConfig
-from twostroke.serve.records import RequestRecords
 from twostroke.serve.watchdog import Watchdog
 
 CHAT = "/v1/chat/completions"
@@ -85,8 +86,9 @@ def ticks(pause_s: float, count: int) -> Any:
 
 def test_nothing_is_watched_while_nobody_waits() -> None:
     async def watch() -> bool:
-        dog = Watchdog(RequestRecords(max_kept=1), stall_s=0.01)
-        dog.wake()
+        dog, answers = Watchdog(), Answers(max_pending=9)
+        dog.watch(answers, stall_s=0.01)
+        await answers.submit(ScriptedModel(), ["p"], SamplingParams(), arrival_s=0.0)
         await asyncio.sleep(0.05)
         return dog.is_stalled
 

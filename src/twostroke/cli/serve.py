@@ -1,12 +1,13 @@
-"""`twostroke serve`: a loaded model behind the OpenAI API until Ctrl-C."""
+"""`twostroke serve`: models behind the OpenAI API until Ctrl-C."""
 
+import contextlib
 import sys
 from typing import Annotated
 
 import typer
 
 from twostroke.cli.entry import leaving_on_interrupt
-from twostroke.cli.loading import ContextOption, KVOption, ModelOption, SpeculateOption, ThreadsOption, load
+from twostroke.cli.loading import ContextOption, KVOption, SpeculateOption, ThreadsOption, find_model
 from twostroke.config import resolve
 from twostroke.errors import ConfigError
 from twostroke.model.catalog import DEFAULT_MODEL
@@ -14,14 +15,23 @@ from twostroke.model.catalog import DEFAULT_MODEL
 
 def serve(
     *,
-    model: ModelOption = DEFAULT_MODEL,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", help="A name, a file or a folder; may be repeated, the first is loaded at once."),
+    ] = None,
+    any_pulled: Annotated[
+        bool, typer.Option("--any-pulled", help="Serve every model that is on this machine, by its name.")
+    ] = False,
+    keep_alive: Annotated[
+        str, typer.Option(help='How long an unused model stays loaded: seconds or "5m"; 0 not at all, -1 for ever.')
+    ] = "-1",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
     context: ContextOption = None,
     kv: KVOption = None,
     threads: ThreadsOption = None,
     speculate: SpeculateOption = None,
-    alias: Annotated[list[str] | None, typer.Option(help="Another name for the model; may be repeated.")] = None,
+    alias: Annotated[list[str] | None, typer.Option(help="Another name for the first model; may be repeated.")] = None,
     api_key: Annotated[str | None, typer.Option(help="What clients must send as a bearer token.")] = None,
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A name clients may use in Host, '*' for any; may be repeated.")
@@ -33,28 +43,52 @@ def serve(
     """Answer over HTTP in OpenAI's API, beside it /health, /ready, /tokenize, /detokenize."""
     if api_key is not None and not api_key.strip():
         raise ConfigError("--api-key is empty: give a key, or leave it out to serve whoever reaches the port")
-    with leaving_on_interrupt():  # the web framework: a fifth of a second
+    sources = model or [DEFAULT_MODEL]
+    with leaving_on_interrupt():  # the web framework and the engine: half a second
+        from twostroke.footprint import free_memory_bytes
         from twostroke.serve.json_log import log_in_json
         from twostroke.serve.limits import LimitsConfig
+        from twostroke.serve.llm_loader import LLMLoader, PulledModels
+        from twostroke.serve.model_registry import ModelRegistry
+        from twostroke.serve.model_slot import served_models
         from twostroke.serve.server import listen, serve as serve_until_stopped
 
     def announce(address: str) -> None:
-        sys.stderr.write(f"twostroke: {model} is served at {address}/v1, Ctrl-C ends\n")
+        are = "is" if len(sources) == 1 else "are"
+        sys.stderr.write(f"twostroke: {', '.join(sources)} {are} served at {address}/v1, Ctrl-C ends\n")
         sys.stderr.flush()
 
     if json_logs:
         log_in_json()
     config = resolve()
-    with (
-        listen(host, port) as listener,
-        load(model, config=config, threads=threads, context=context, kv=kv, quiet=False, speculate=speculate) as llm,
-    ):
-        serve_until_stopped(
-            llm,
-            listener,
-            aliases=alias or (),
-            api_key=api_key,
-            allowed_hosts=allow_host or (),
-            limits=LimitsConfig(max_open_requests=max_requests, drain_s=drain_s),
-            on_ready=announce,
+    keep_alive_s = keep_alive_seconds(keep_alive)
+    with listen(host, port) as listener:
+        for source in sources:  # what is not here is fetched now, never because a request says so
+            find_model(source, config=config, quiet=False)
+        models = ModelRegistry(
+            served_models(sources, aliases=alias or ()),
+            loader=LLMLoader(config=config, threads=threads, context=context, kv=kv, speculate=speculate),
+            free_bytes=free_memory_bytes,
+            keep_alive_s=keep_alive_s,
+            pulled=PulledModels(config) if any_pulled else None,
         )
+        with contextlib.closing(models):
+            models.load_first()
+            serve_until_stopped(
+                models,
+                listener,
+                api_key=api_key,
+                allowed_hosts=allow_host or (),
+                limits=LimitsConfig(max_open_requests=max_requests, drain_s=drain_s),
+                on_ready=announce,
+            )
+
+
+def keep_alive_seconds(text: str) -> float:
+    """Raises ConfigError."""
+    from twostroke.serve.keep_alive import read_keep_alive
+
+    try:
+        return read_keep_alive(text)
+    except ValueError as error:
+        raise ConfigError(f"--keep-alive is {text!r}: {error}") from None

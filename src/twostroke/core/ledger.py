@@ -9,6 +9,7 @@ class Part(StrEnum):
     """Names of the parts, in the order a request meets them."""
 
     PARSE = "parse"
+    LOAD = "load"
     TEMPLATE = "template"
     TOKENIZE = "tokenize"
     GRAMMAR_COMPILE = "grammar_compile"

@@ -40,8 +40,11 @@ def plan_kv(
     max_sequences: int,
     max_step_tokens: int,
     available_bytes: int,
+    weight_bytes: int = 0,
 ) -> KVSize:
     """Size the store: room for `max_sequences` whole contexts, but at most a share of the memory.
+
+    Never the part that `weight_bytes` of weights, which are not in memory yet, will take.
 
     Raises ConfigError for a context beyond the model's, CapacityError where not even one context fits.
     """
@@ -49,7 +52,7 @@ def plan_kv(
         raise ConfigError(f"context is {context!r}: the model was made for 1 to {program.context_length} tokens")
     wanted = context or program.context_length
     sizes = tuple(block_bytes(group, precision=precision, block_size=block_size) for group in program.kv_groups)
-    budget = int(available_bytes * MEMORY_SHARE)
+    budget = max(0, min(int(available_bytes * MEMORY_SHARE), available_bytes - weight_bytes))
     smaller = "" if precision == "int8" else ", or use int8 KV"
 
     def blocks_for(tokens_each: int, sequences: int) -> tuple[int, ...]:
@@ -65,13 +68,12 @@ def plan_kv(
     if fits < wanted and context is not None:
         raise CapacityError(
             f"a context of {wanted} tokens needs {_gb(bytes_for(wanted, 1))} of {precision} KV, "
-            f"{_gb(budget)} is allowed ({MEMORY_SHARE:.0%} of {_gb(available_bytes)} available): {fits} tokens fit"
-            + smaller
+            f"{_gb(budget)} is allowed ({_part(available_bytes, weight_bytes, _gb)}): {fits} tokens fit" + smaller
         )
     if fits < min(wanted, block_size):
         raise CapacityError(
             f"one block of {block_size} tokens needs {sum(sizes)} bytes of {precision} KV, {budget} bytes are allowed "
-            f"({MEMORY_SHARE:.0%} of {available_bytes} available){smaller}"
+            f"({_part(available_bytes, weight_bytes, str)}){smaller}"
         )
     sequences = _largest(lambda n: bytes_for(fits, n) <= budget, max_sequences)
     spec = KVSpec(precision=precision, block_size=block_size, num_blocks=blocks_for(fits, max(1, sequences)))
@@ -140,6 +142,13 @@ def _largest(fits: Callable[[int], bool], limit: int) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
+
+
+def _part(available_bytes: int, weight_bytes: int, shown: Callable[[int], str]) -> str:
+    """What of the memory is allowed, in words."""
+    if available_bytes - weight_bytes < int(available_bytes * MEMORY_SHARE):
+        return f"{shown(available_bytes)} available less {shown(weight_bytes)} of weights"
+    return f"{MEMORY_SHARE:.0%} of {shown(available_bytes)} available"
 
 
 def _gb(num_bytes: int) -> str:

@@ -10,11 +10,20 @@ from typing import Any, Protocol, TypeVar
 from twostroke.core.event import Event
 from twostroke.params import SamplingParams
 from twostroke.serve.answers import Answers
+from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.served_model import ServedModel
 
 
 class Wished(Protocol):
     """One HTTP request, understood. Without prompts there is nothing to answer."""
+
+    @property
+    def model(self) -> str:
+        """The model's name as the client wrote it, one of those that are served."""
+
+    @property
+    def keep_alive_s(self) -> float | None:
+        """How long the model stays loaded afterwards; None where nothing is said."""
 
     @property
     def prompts(self) -> Sequence[Any]: ...
@@ -62,8 +71,8 @@ class AnswerApi(Protocol[WishT]):
     def stream_type(self) -> str:
         """Content-Type of its streams."""
 
-    def read(self, body: bytes, model: ServedModel) -> WishT:
-        """Understand a body. Called beside the event loop. Raises ApiError."""
+    def read(self, body: bytes, models: ModelRegistry) -> WishT:
+        """Understand a body, before its model is loaded. Called beside the event loop. Raises ApiError."""
 
     def fitted(self, wish: WishT, model: ServedModel) -> WishT:
         """The wish with everything settled that takes a look at the prompt's tokens.

@@ -7,10 +7,10 @@ runs out of time, or when the server ends; never waits on the engine's thread.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.types import Receive
 
@@ -43,6 +43,8 @@ _CAUSES = {
 _CLOSING = ("the request was cancelled before its end: the server is closing, ask again", 503)
 
 Observer = Callable[["Answers", int, Event], None]
+EndObserver = Callable[["Answers"], None]
+T = TypeVar("T")
 
 
 class EventBridge:
@@ -95,6 +97,7 @@ class Answers:
         bridge: EventBridge | None = None,
         request_id: str | None = None,
         observers: Sequence[Observer] = (),
+        end_observers: Sequence[EndObserver] = (),
     ) -> None:
         self.request_id = request_id
         self.arrival_s = 0.0
@@ -106,7 +109,10 @@ class Answers:
         self.sent_s: float | None = None  # when the connection had the whole reply
         self.num_unfinished = 0
         self._bridge = bridge or EventBridge()
-        self._observers = observers
+        self._observers = list(observers)
+        self._end_observers = list(end_observers)
+        self.has_ended = False
+        self._cancelled = asyncio.Event()
         self._pending: asyncio.Queue[tuple[int, Event] | None] = asyncio.Queue()
         self._max_pending = max_pending
         self._failure: Exception | None = None
@@ -125,17 +131,16 @@ class Answers:
         arrival_s: float,
         num_choices: int = 1,
         salt: str = "",
-        timeout_s: float | None = None,
+        load_s: float = 0.0,
     ) -> None:
         """Start one request per prompt; tokenising happens beside the event loop. All start or none does.
 
-        What is not complete `timeout_s` after its arrival is cancelled.
+        Raises ApiError where they were cancelled before, and what the model's door raises.
         """
         self.arrival_s = arrival_s
         self._now = model.now
-        if timeout_s is not None:
-            left_s = max(0.0, arrival_s + timeout_s - model.now())
-            self._deadline = asyncio.get_running_loop().call_later(left_s, self.cancel, CancelCause.DEADLINE)
+        if self.cause is not None:
+            raise self.failure()
 
         def start(index: int) -> Asked:
             return model.submit(
@@ -146,22 +151,51 @@ class Answers:
                 request_id=self._name_of(index, len(prompts) * num_choices),
                 choice_index=index % num_choices,
                 salt=salt,
+                load_s=load_s,
             )
 
         self._start = start
-        for first in range(0, len(prompts) * num_choices, num_choices):
-            self._siblings[first] = range(first + 1, first + num_choices)
+        self.num_unfinished = len(prompts) * num_choices
+        firsts = range(0, self.num_unfinished, num_choices)
+        self._siblings = {first: range(first + 1, first + num_choices) for first in firsts}
+        for place, first in enumerate(firsts):
+            try:
+                await self._begin(first)
+            except BaseException:
+                self._drop(firsts[place:])
+                self.cancel(CancelCause.REFUSED)
+                raise
+
+    def _drop(self, firsts: Sequence[int]) -> None:
+        """These prompts are not started any more."""
+        for first in firsts:
+            self.num_unfinished -= 1 + len(self._siblings.pop(first, ()))
+
+    def limit_time(self, timeout_s: float, *, arrival_s: float, now: Callable[[], float]) -> None:
+        """What is not complete `timeout_s` after its arrival is cancelled."""
+        self._now = now
+        left_s = max(0.0, arrival_s + timeout_s - now())
+        self._deadline = asyncio.get_running_loop().call_later(left_s, self.cancel, CancelCause.DEADLINE)
+
+    def observe(self, observer: Observer) -> None:
+        """Tell it every event from now on."""
+        self._observers.append(observer)
+
+    def observe_end(self, observer: EndObserver) -> None:
+        """Tell it once no event is to come any more, after the last."""
+        self._end_observers.append(observer)
+
+    async def unless_cancelled(self, work: Coroutine[Any, Any, T]) -> T:
+        """The outcome of what comes before the answers. Raises ApiError where they are cancelled first."""
+        task, cancelled = asyncio.ensure_future(work), asyncio.ensure_future(self._cancelled.wait())
         try:
-            for first in range(0, len(prompts) * num_choices, num_choices):
-                self.num_unfinished += num_choices
-                try:
-                    await self._begin(first)
-                except BaseException:
-                    self.num_unfinished -= num_choices
-                    raise
-        except BaseException:
-            self.cancel(CancelCause.REFUSED)
-            raise
+            await asyncio.wait({task, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise self.failure()
+            return task.result()
+        finally:
+            task.cancel()
+            cancelled.cancel()
 
     def _name_of(self, index: int, num_answers: int) -> str | None:
         if self.request_id is None or num_answers == 1:
@@ -193,13 +227,12 @@ class Answers:
             self.cancel(CancelCause.SLOW_CLIENT)
         else:
             self._pending.put_nowait((index, event))
+        self._end_if_complete()
 
     def _note_end(self, index: int, event: FinishEvent, ledger: Ledger) -> None:
         self.finishes[index] = event
         self.ledgers[index] = ledger
         self.num_unfinished -= 1
-        if self._deadline is not None and not self.num_unfinished:
-            self._deadline.cancel()
 
     async def _begin_all(self, indices: Sequence[int]) -> None:
         left = list(indices)
@@ -213,11 +246,26 @@ class Answers:
         if left:
             self.num_unfinished -= len(left)
             self._pending.put_nowait(None)  # who waits for them waits in vain
+            self._end_if_complete()
+
+    def _end_if_complete(self) -> None:
+        if self.num_unfinished or self.has_ended:
+            return
+        self.has_ended = True
+        self.stop_clock()
+        for observe in self._end_observers:
+            observe(self)
+
+    def stop_clock(self) -> None:
+        """No deadline any more: they ended, or will not begin."""
+        if self._deadline is not None:
+            self._deadline.cancel()
 
     def cancel(self, cause: CancelCause = CancelCause.CLOSING) -> None:
         """End what still runs; each started answer still gets its finish event. May be called twice."""
-        if self.cause is None and self.num_unfinished:
+        if self.cause is None and not self.has_ended:
             self.cause, self.cancelled_s = cause, self._now()
+            self._cancelled.set()
             self.num_unfinished -= sum(len(waiting) for waiting in self._siblings.values())
             self._siblings.clear()
         for index, asked in self.asked.items():

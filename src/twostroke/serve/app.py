@@ -2,8 +2,7 @@
 
 import hmac
 import logging
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from fastapi import Depends, FastAPI
 from starlette.exceptions import HTTPException
@@ -13,52 +12,49 @@ from starlette.responses import JSONResponse, Response
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.hosts import HostCheck, HostNames
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.routes import Routes
-from twostroke.serve.served_model import ServedModel
+from twostroke.serve.state_routes import StateRoutes
+from twostroke.serve.token_routes import TokenRoutes
 
 logger = logging.getLogger("twostroke")
 
 
 def create_app(
-    model: ServedModel,
+    models: ModelRegistry,
     *,
-    aliases: Sequence[str] = (),
     api_key: str | None = None,
     limits: LimitsConfig | None = None,
     hosts: HostNames | None = None,
 ) -> FastAPI:
-    """The application over a loaded model.
+    """The application over models of a registry.
 
     With `api_key` every route but /health and /ready wants it as a bearer token. `hosts` are the names clients may
     call this server by; None takes any.
     """
     app = FastAPI(title="twostroke", docs_url=None, redoc_url=None, openapi_url=None)
-    routes = Routes(model, names=(served_name(model.model_name), *aliases), limits=limits or LimitsConfig())
+    limits = limits or LimitsConfig()
+    routes = Routes(models, limits=limits)
+    state, tokens = StateRoutes(models, routes=routes, limits=limits), TokenRoutes(models, routes=routes, limits=limits)
     app.state.routes = routes
-    app.get("/health")(routes.health)
-    app.get("/ready")(routes.ready)
+    app.get("/health")(state.health)
+    app.get("/ready")(state.ready)
     guards = [] if api_key is None else [Depends(_key_check(api_key))]
-    app.get("/metrics", dependencies=guards)(routes.metrics_text)
-    app.get("/v1/models", dependencies=guards)(routes.models)
-    app.get("/v1/models/{name:path}", dependencies=guards)(routes.model)
+    app.get("/metrics", dependencies=guards)(state.metrics_text)
+    app.get("/v1/models", dependencies=guards)(state.models)
+    app.get("/v1/models/{name:path}", dependencies=guards)(state.model)
     app.post("/v1/chat/completions", dependencies=guards)(routes.chat_completions)
     app.post("/v1/completions", dependencies=guards)(routes.completions)
     app.get("/v1/requests/{request_id}", dependencies=guards)(routes.request_record)
     app.delete("/v1/requests/{request_id}", dependencies=guards)(routes.cancel_request)
-    app.post("/tokenize", dependencies=guards)(routes.tokenize)
-    app.post("/detokenize", dependencies=guards)(routes.detokenize)
+    app.post("/tokenize", dependencies=guards)(tokens.tokenize)
+    app.post("/detokenize", dependencies=guards)(tokens.detokenize)
     app.exception_handler(ApiError)(_answer_api_error)
     app.exception_handler(HTTPException)(_answer_http_error)
     app.exception_handler(Exception)(_answer_internal_error)
     if hosts is not None:
         app.add_middleware(HostCheck, hosts=hosts)
     return app
-
-
-def served_name(model_name: str) -> str:
-    """What clients call the model: its name, or the last part of a path, so that no folder is told."""
-    is_path = os.path.exists(os.path.expanduser(model_name))
-    return os.path.basename(os.path.normpath(model_name)) if is_path else model_name
 
 
 async def _answer_api_error(request: Request, error: Exception) -> Response:

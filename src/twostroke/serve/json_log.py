@@ -7,7 +7,6 @@ import json
 import logging
 from datetime import UTC, datetime
 
-from twostroke.core.event import Event, FinishEvent
 from twostroke.serve.answers import Answers
 from twostroke.serve.records import record_of
 
@@ -36,7 +35,7 @@ def log_in_json() -> None:
     request_logger.setLevel(logging.INFO)
 
 
-def log_end(answers: Answers, index: int, event: Event) -> None:
-    """Called with every event; the last finish is a line."""
-    if isinstance(event, FinishEvent) and not answers.num_unfinished and request_logger.isEnabledFor(logging.INFO):
+def log_end(answers: Answers) -> None:
+    """Called once the last answer has ended."""
+    if request_logger.isEnabledFor(logging.INFO):
         request_logger.info("request ended", extra={"facts": record_of(answers)})

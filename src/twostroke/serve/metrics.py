@@ -1,11 +1,12 @@
 """What Prometheus is told: counters and histograms filled as events come, gauges read off the engine when scraped.
 
 Answers tell it their events and the engine its steps; names, words and types are vLLM's where it has the same thing.
-An answer is a sequence: a request for n of them counts n times, here as in `num_requests_running`.
+An answer is a sequence: a request for n of them counts n times, here as in `num_requests_running`. Every model
+has numbers of its own; a scrape tells them apart by `model_name`.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -20,15 +21,16 @@ from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
 
 PREFIX = "twostroke"
+MODEL_LABEL = "model_name"  # vLLM's
 # From half a millisecond, as tokens of small models come faster than the first bucket most dashboards have.
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-REJECTIONS = ("queue_full", "context_length_exceeded", "closing")
+REJECTIONS = ("queue_full", "context_length_exceeded", "closing", "insufficient_memory")
 LOST = (FinishReason.CANCELLED, FinishReason.ERROR)
 
 
-class ServerMetrics:
-    """One server's numbers, in a registry of its own."""
+class ModelMetrics:
+    """One model's numbers, in a registry of its own."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -57,7 +59,6 @@ class ServerMetrics:
         self._parts = self._counter("ledger_seconds", "Time of answers that ended, by name.", labels=("part",))
         self._stalls = self._counter("stall_seconds", "Time answers lost to other work.", labels=("kind",))
         self._wasted = self._counter("wasted_tokens", "Tokens computed for answers nobody got.", labels=("phase",))
-        self._rejections = self._counter("admission_rejections", "Requests that were not taken.", labels=("reason",))
         self._spec_tokens = self._counter("spec_tokens", "Guessed tokens, by what became of them.", labels=("kind",))
         self._latest: dict[tuple[int, int], _Latest] = {}  # of running answers
 
@@ -135,16 +136,42 @@ class ServerMetrics:
         self._step.labels(kind).observe(record.handed_s - record.start_s)
         self._step_tokens.observe(sum([row.num_tokens for row in record.rows]))
 
+    # Scraping
+
+    def collect(self, now: Snapshot | None) -> Iterator[Metric]:
+        """Everything; `now` is the engine at this moment, None while it is not loaded."""
+        yield from self._registry.collect()
+        if now is not None:
+            yield from gauges(now)
+
+
+class ServerMetrics:
+    """What concerns no model, and the text of everything."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._rejections = Counter(
+            "admission_rejections",
+            "Requests that were not taken.",
+            ("reason",),
+            namespace=PREFIX,
+            registry=self._registry,
+        )
+
     def observe_refusal(self, error: ApiError) -> None:
         """A request that was not taken for want of room."""
         if error.code in REJECTIONS:
             self._rejections.labels(error.code).inc()
 
-    # Scraping
-
-    def text(self, now: Snapshot) -> bytes:
-        """Everything in Prometheus' text format; `now` is the engine at this moment."""
-        return generate_latest(_Scrape(self._registry, now))
+    def text(self, models: Iterable[tuple[str, ModelMetrics, Snapshot | None]]) -> bytes:
+        """Prometheus' text format: the server's numbers, and those of every model by its name."""
+        families = {family.name: family for family in self._registry.collect()}
+        for name, metrics, now in models:
+            for family in metrics.collect(now):
+                labelled = [each._replace(labels={MODEL_LABEL: name, **each.labels}) for each in family.samples]
+                family.samples, known = [], families.setdefault(family.name, family)
+                known.samples += labelled
+        return generate_latest(_Scrape(families.values()))
 
 
 class _Latest(NamedTuple):
@@ -155,21 +182,15 @@ class _Latest(NamedTuple):
     num_tokens: int  # without the first of an answer, which has no gap
 
 
-class _CanCollect(Protocol):
-    def collect(self) -> Iterable[Metric]: ...
-
-
 class _Scrape(CollectorRegistry):
-    """The registry's metrics and what a snapshot says."""
+    """Families as they are."""
 
-    def __init__(self, registry: _CanCollect, now: Snapshot) -> None:
+    def __init__(self, families: Iterable[Metric]) -> None:
         super().__init__()
-        self._kept = registry
-        self._now = now
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._kept.collect()
-        yield from gauges(self._now)
+        yield from self._families
 
 
 def gauges(now: Snapshot) -> Iterator[Metric]:

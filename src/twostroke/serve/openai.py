@@ -10,7 +10,7 @@ from typing import Any
 
 from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
-from twostroke.serve.fields import Fields, shown, wrong
+from twostroke.serve.fields import MAX_LISTED, Fields, shown, wrong
 from twostroke.serve.harmless import take_harmless
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.messages import read_messages
@@ -42,6 +42,7 @@ class Wish:
     echoes: bool = False  # the prompt's text comes before the answer's
     wants_ledger: bool = False
     timeout_s: float | None = None
+    keep_alive_s: float | None = None  # not asked for in OpenAI's API
     salt: str = ""
     structure_field: str = "response_format"  # where the answer's form was given
 
@@ -101,8 +102,9 @@ def read_model(fields: Fields, models: Sequence[str]) -> str:
 
 
 def no_such_model(model: str, models: Sequence[str]) -> ApiError:
+    more = f" and {len(models) - MAX_LISTED} more" if len(models) > MAX_LISTED else ""
     return ApiError(
-        f"the model {shown(model)} is not here: this server has {models[0]}",
+        f"the model {shown(model)} is not here: this server has {', '.join(models[:MAX_LISTED])}{more}",
         status=404,
         param="model",
         code="model_not_found",

@@ -6,7 +6,7 @@ Answers tell it their events; the routes of /v1/requests read it. Bounded, and g
 from collections import OrderedDict
 from typing import Any
 
-from twostroke.core.event import Event, FinishEvent
+from twostroke.core.event import FinishEvent
 from twostroke.core.ledger import Ledger
 from twostroke.serve.answers import Answers
 from twostroke.view.json_report import json_ledger
@@ -40,9 +40,9 @@ class RequestRecords:
         if answers.request_id is not None and self._running.get(answers.request_id) is answers:
             del self._running[answers.request_id]
 
-    def observe(self, answers: Answers, index: int, event: Event) -> None:
-        """Called with every event; the last finish ends the request."""
-        if isinstance(event, FinishEvent) and answers.num_unfinished == 0 and answers.request_id is not None:
+    def observe_end(self, answers: Answers) -> None:
+        """Called once the last answer has ended."""
+        if answers.request_id is not None:
             self.close(answers)
             self._ended[answers.request_id] = record_of(answers)
             self._ended.move_to_end(answers.request_id)
@@ -62,12 +62,11 @@ class RequestRecords:
 
 def record_of(answers: Answers) -> dict[str, Any]:
     """One request as JSON: counts, times and ledger of every answer that ended."""
-    is_running = answers.num_unfinished > 0
     last = answers.last_finish[0] if answers.sent_s is not None else None
     return {
         "id": answers.request_id,
         "object": "request",
-        "status": "running" if is_running else "ended",
+        "status": "ended" if answers.has_ended else "running",
         "cancelled_by": answers.cause,
         "answers": [
             _answer(index, finish, answers.ledgers[index], sent_s=answers.sent_s if index == last else None)

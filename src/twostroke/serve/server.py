@@ -14,8 +14,8 @@ from twostroke.errors import ConfigError
 from twostroke.serve.app import create_app
 from twostroke.serve.hosts import host_names
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.routes import Routes
-from twostroke.serve.served_model import ServedModel
 
 SHUTDOWN_S = 5  # after answers were cancelled, for their connections to close
 MAX_PORT = 65_535
@@ -59,10 +59,9 @@ def listen(host: str = "127.0.0.1", port: int = 8000) -> socket.socket:
 
 
 def serve(
-    model: ServedModel,
+    models: ModelRegistry,
     listener: socket.socket,
     *,
-    aliases: Sequence[str] = (),
     api_key: str | None = None,
     allowed_hosts: Sequence[str] = (),
     limits: LimitsConfig | None = None,
@@ -76,7 +75,7 @@ def serve(
     limits = limits or LimitsConfig()
     host, port = listener.getsockname()[:2]
     hosts = host_names(host, others=allowed_hosts, has_key=api_key is not None)
-    app = create_app(model, aliases=aliases, api_key=api_key, limits=limits, hosts=hosts)
+    app = create_app(models, api_key=api_key, limits=limits, hosts=hosts)
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -1,0 +1,66 @@
+"""Loads models as the flags of the server say, and knows those that are on this machine. Called by the registry.
+
+A name is compared with the names that are known, never opened: what is not here is neither read nor fetched.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from twostroke.config import Config
+from twostroke.footprint import Footprint, footprint
+from twostroke.llm import LLM
+from twostroke.model.catalog import OLLAMA_PREFIX, list_models, model_defaults
+from twostroke.params import SamplingParams
+from twostroke.serve.model_slot import ModelEntry
+
+LATEST = ":latest"  # the tag of a name without one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LLMLoader:
+    """The same options for every model."""
+
+    config: Config
+    threads: int | None = None
+    context: int | None = None
+    kv: str | None = None
+    speculate: str | None = None
+
+    def footprint(self, source: str) -> Footprint:
+        return footprint(source, config=self.config, context=self.context, kv=self.kv)
+
+    def load(self, source: str, *, memory_bytes: int) -> LLM:
+        return LLM(
+            source,
+            threads=self.threads,
+            context=self.context,
+            kv=self.kv,
+            speculate=self.speculate,
+            memory_bytes=memory_bytes,
+            config=self.config,
+        )
+
+    def default_params(self, source: str) -> SamplingParams:
+        return model_defaults(source, ollama_models=self.config.ollama_models).params
+
+
+class PulledModels:
+    """What `twostroke models` lists as here, by the same names; Ollama's own also without prefix and latest tag."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def names(self) -> Sequence[str]:
+        return [entry.name for entry in self._entries()]
+
+    def find(self, name: str) -> ModelEntry | None:
+        known = {entry.name: entry for entry in self._entries()}
+        wished = (name, name + LATEST, OLLAMA_PREFIX + name, OLLAMA_PREFIX + name + LATEST)
+        return next((known[each] for each in wished if each in known), None)
+
+    def _entries(self) -> Iterator[ModelEntry]:
+        for entry in list_models(home=self._config.home, ollama_models=self._config.ollama_models):
+            if entry.name.startswith(OLLAMA_PREFIX):
+                yield ModelEntry((entry.name,), entry.name)
+            elif entry.path is not None:
+                yield ModelEntry((entry.name,), str(entry.path))  # by its path nothing is ever fetched

@@ -288,7 +288,7 @@ def numbers_of(server: ServerProcess) -> dict[str, float]:
     with urllib.request.urlopen(f"{server.address}/metrics") as response:
         lines = response.read().decode().splitlines()
     samples = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
-    label = re.compile(r',?model_name="puppet.gguf"')
+    label = re.compile(r'model_name="puppet.gguf",|,?model_name="puppet.gguf"')
     names = {name: label.sub("", name).removesuffix("{}").removeprefix("twostroke_") for name, _ in samples}
     return {names[name]: float(value) for name, value in samples}
 

@@ -13,6 +13,7 @@
     |- UnsupportedModelError  the file is fine but its architecture or tensor type is not supported
     |- ChatTemplateError      the template failed to compile or raised
     |- RequestError           one request failed while it ran
+    |- RemoteError            a server that was called: unreachable, refusing, broken off
     `- KernelError            a native kernel returned a status
 
 Every message tells the value, the limit, the arithmetic where there is one, and the cheapest fix.
@@ -84,6 +85,17 @@ class ChatTemplateError(TwostrokeError):
 
 class RequestError(TwostrokeError):
     """One request failed while it ran; its neighbours did not."""
+
+
+class RemoteError(TwostrokeError):
+    """A server that was called could not be reached, refused or broke off.
+
+    `kind` is the same for alike failures, so that they can be counted.
+    """
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class KernelError(TwostrokeError):

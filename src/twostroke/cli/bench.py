@@ -25,6 +25,7 @@ from twostroke.view import quantity
 
 
 def bench(
+    context: typer.Context,
     *,
     model: ModelOption = DEFAULT_MODEL,
     prompt: Annotated[str, typer.Option("--prompt", "-p", help="Prompt tokens to time, 0 for none; 512,2048.")] = "512",
@@ -51,6 +52,8 @@ def bench(
     text: Annotated[Path | None, typer.Option(help="Text read for --kv-quality; else Python's reference.")] = None,
 ) -> None:
     """Time prefill and decode. Close other programs first: everything here is wall time."""
+    if context.invoked_subcommand is not None:
+        return _refuse_options(context)
     if kernels:
         bench_kernels(config=resolve(), threads=threads, as_json=as_json)
         return
@@ -83,6 +86,15 @@ def bench(
         )
     said = json.dumps(json_of(report), allow_nan=False) if as_json else "\n".join(lines_of(report))
     sys.stdout.write(said + "\n")
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Options between `bench` and the command after it would be dropped."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = [name for name, source in sources.items() if source is not None and source.name != "DEFAULT"]
+    if given:
+        command = context.invoked_subcommand
+        raise ConfigError(f"--{given[0].replace('_', '-')} stands before {command}: write bench {command} first")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,11 @@ class VirtualClock:
         self._now_s += duration_s
 
 
+def cpu_time_s() -> float:
+    """Seconds of processor time this process has used, over all threads."""
+    return time.process_time()
+
+
 def local_time() -> datetime:
     """Date and time of day where the process runs, for texts that mention them."""
     return datetime.now()

@@ -1,0 +1,129 @@
+"""One request, one reply, a connection that is used again; what breaks is a kind of error."""
+
+import asyncio
+import socket
+
+import pytest
+
+from tests.traffic.traffic_builders import json_reply, reply, run, talking
+from twostroke.errors import ConfigError, RemoteError
+from twostroke.traffic.http_client import Address, HttpClient
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://127.0.0.1:8000", Address(host="127.0.0.1", port=8000, is_secure=False, prefix="")),
+        ("http://127.0.0.1:8000/v1/", Address(host="127.0.0.1", port=8000, is_secure=False, prefix="")),
+        ("https://example.org/llm/v1", Address(host="example.org", port=443, is_secure=True, prefix="/llm")),
+        ("http://[::1]:1", Address(host="::1", port=1, is_secure=False, prefix="")),
+    ],
+)
+def test_an_address_may_have_the_routes_it_is_before(url: str, expected: Address) -> None:
+    assert Address.of(url) == expected
+
+
+def test_an_address_is_written_as_it_is_read() -> None:
+    for url in ("http://127.0.0.1:8000", "https://example.org:443/llm", "http://[::1]:1"):
+        assert Address.of(url).url == url
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "ftp://x", "http://", "http://h:port", "http://h/?q=1", "http://u@h"]
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="--url is"):
+        Address.of(url)
+
+
+def test_a_connection_is_used_again_and_carries_the_key() -> None:
+    asked: list[bytes] = []
+
+    def talk(request: bytes) -> bytes:
+        asked.append(request)
+        return json_reply({"number": len(asked)})
+
+    async def ask() -> list[object]:
+        async with talking(talk, api_key="k") as client:
+            return [await client.get("/a"), await client.post("/b", {"x": 1}), len(client._idle)]
+
+    assert run(ask()) == [{"number": 1}, {"number": 2}, 1]
+    assert asked[0].startswith(b"GET /a HTTP/1.1\r\n")
+    assert b"Bearer k" in asked[1]
+    assert asked[1].endswith(b'{"x": 1}')
+
+
+def test_a_kept_connection_the_server_closed_is_replaced() -> None:
+    """Servers close what is idle for some seconds: that is no error of the next request."""
+    answers = iter([json_reply(1), None, json_reply(2)])
+
+    async def ask() -> list[object]:
+        async with talking(lambda request: next(answers)) as client:
+            return [await client.get("/"), await client.get("/")]
+
+    assert run(ask()) == [1, 2]
+
+
+def test_a_reply_that_is_left_early_closes_its_connection() -> None:
+    async def ask() -> int:
+        async with talking(lambda request: b"HTTP/1.1 200 -\r\nContent-Length: 9\r\n\r\nabc") as client:
+            async with client.ask("GET", "/") as answer:
+                async for _, piece in answer.pieces():
+                    assert piece == b"abc"
+                    break
+            return len(client._idle)
+
+    assert run(ask()) == 0
+
+
+def test_pieces_have_the_time_they_were_read() -> None:
+    async def ask() -> list[float]:
+        async with talking(lambda request: reply(b"abc")) as client:
+            before_s = client.clock.now()
+            async with client.ask("GET", "/") as answer:
+                times = [time_s async for time_s, _ in answer.pieces()]
+            return [before_s, *times, client.clock.now()]
+
+    times = run(ask())
+    assert len(times) == 3
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (None, "connection broke", "the connection broke"),
+        (b"no protocol at all\r\n\r\n", "connection broke", "broke"),
+        (json_reply({"error": {"message": "no such thing"}}, status=404), "http 404", "no such thing"),
+        (reply(b"<html>proxy</html>", status=502), "http 502", "<html>proxy</html>"),
+        (reply(b"not json"), "no JSON", "no JSON"),
+    ],
+)
+def test_what_goes_wrong_has_a_kind(answer: bytes | None, kind: str, words: str) -> None:
+    async def ask() -> None:
+        async with talking(lambda request: answer) as client:
+            await client.get("/x")
+
+    with pytest.raises(RemoteError, match=words) as refused:
+        run(ask())
+    assert refused.value.kind == kind
+
+
+def test_nobody_who_listens_is_an_error_of_its_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    async def ask() -> None:
+        await HttpClient(Address.of(f"http://127.0.0.1:{port}")).get("/")
+
+    with pytest.raises(RemoteError, match="cannot be reached") as refused:
+        run(ask())
+    assert refused.value.kind == "not connected"
+
+
+def test_requests_at_once_have_connections_of_their_own() -> None:
+    async def ask() -> list[object]:
+        async with talking(lambda request: json_reply(1)) as client:
+            return [*await asyncio.gather(*[client.get("/") for _ in range(5)]), len(client._idle)]
+
+    assert run(ask()) == [1, 1, 1, 1, 1, 5]

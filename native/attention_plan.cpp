@@ -35,6 +35,13 @@ void AttentionPlan::begin_step() {
     is_split_ = num_items > static_cast<int32_t>(entries_.size());
 }
 
+AttentionPlan::Item AttentionPlan::item(int32_t index) const {
+    if (!is_split_) return {index, entries_[index].first_chunk};
+    int32_t entry = 0;
+    while (index >= first_items_[entry + 1]) ++entry;
+    return {entry, entries_[entry].first_chunk + index - first_items_[entry]};
+}
+
 // Tiles in the order first, last, second, last but one, ...: later ones see more keys, so any half of the
 // list is about half of the work.
 void AttentionPlan::add_row(int32_t row) {

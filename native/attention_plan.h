@@ -42,11 +42,18 @@ class AttentionPlan {
 
     // Every row is one entry: its K and V can be written by whoever attends it.
     bool writes_inline() const { return writes_inline_; }
-    // Items are (chunk of an entry); else whole entries.
+    // Items are chunks of entries; else whole entries.
     bool is_split() const { return is_split_; }
-    const std::vector<AttendEntry>& entries() const { return entries_; }
-    // Split: first item of each entry, and one past the last item.
-    const std::vector<int32_t>& first_items() const { return first_items_; }
+    int32_t num_items() const {
+        return is_split_ ? first_items_.back() : static_cast<int32_t>(entries_.size());
+    }
+    // An item's index among the entries, and its first chunk.
+    struct Item {
+        int32_t entry;
+        int32_t chunk;
+    };
+    Item item(int32_t index) const;
+    const AttendEntry& entry(int32_t index) const { return entries_[index]; }
 
   private:
     void add_row(int32_t row);
@@ -58,7 +65,7 @@ class AttentionPlan {
     bool writes_inline_ = false;
     bool is_split_ = false;
     std::vector<AttendEntry> entries_;
-    std::vector<int32_t> first_items_;
+    std::vector<int32_t> first_items_;  // split: of each entry, and one past the last item
 };
 
 }  // namespace twostroke

@@ -109,6 +109,13 @@ class AttentionGroup : public Group {
         Partial chunk;
     };
 
+    // A chunk of the keys of an entry's kv head.
+    struct Place {
+        int32_t entry;  // none: -1
+        int32_t kv_head;
+        int32_t chunk;
+    };
+
     int32_t split_rows() const { return AttentionPlan::kSplitTokens * heads_; }
 
     Partial carve_partial(Carver& carver, int32_t rows) const {
@@ -145,11 +152,13 @@ class AttentionGroup : public Group {
     void write_entry(const AttendEntry& entry, int32_t kv_head, int32_t first_pos, int32_t end_pos,
                      const Scratch& scratch) const;
     QueryTile load_queries(const AttendEntry& entry, int32_t kv_head, const Scratch& scratch) const;
-    void attend_chunk(const AttendEntry& entry, const QueryTile& tile, int32_t kv_head, int32_t chunk,
-                      const Scratch& scratch, const Partial& partial) const;
+    Place place_of(int32_t item) const;
+    void find_units(const Place& place, const uint8_t** units) const;
+    void attend_chunk(const Place& place, const Place& next, QueryTile& tile, const Scratch& scratch,
+                      const Partial& partial) const;
     void store(const AttendEntry& entry, int32_t kv_head, const Partial& total) const;
-    void run_entry(const AttendEntry& entry, int32_t kv_head, const Scratch& scratch) const;
-    void run_split(int32_t item, int32_t kv_head, const Scratch& scratch) const;
+    void run_entry(int32_t item, const Scratch& scratch) const;
+    void run_split(int32_t item, const Scratch& scratch) const;
 
     const Frame& frame_;
     const Instr& attend_;
@@ -191,14 +200,12 @@ void AttentionGroup::run(Worker& worker, ReadAhead& ahead) const {
         });
         worker.barrier([&] { return ahead.pull(); });
     }
-    if (plan_.is_split()) {
-        worker.for_each(plan_.first_items().back() * kv_heads,
-                        [&](int32_t index) { run_split(index / kv_heads, index % kv_heads, scratch); });
-    } else {
-        worker.for_each(static_cast<int32_t>(plan_.entries().size()) * kv_heads, [&](int32_t index) {
-            run_entry(plan_.entries()[index / kv_heads], index % kv_heads, scratch);
-        });
-    }
+    worker.for_each(plan_.num_items() * kv_heads, [&](int32_t item) {
+        if (plan_.is_split())
+            run_split(item, scratch);
+        else
+            run_entry(item, scratch);
+    });
     worker.barrier([&] { return ahead.pull(); });
 }
 
@@ -242,23 +249,46 @@ QueryTile AttentionGroup::load_queries(const AttendEntry& entry, int32_t kv_head
             entry.first_pos,
             window_,
             attend_.scale,
-            attend_.softcap};
+            attend_.softcap,
+            nullptr};
 }
 
-void AttentionGroup::attend_chunk(const AttendEntry& entry, const QueryTile& tile, int32_t kv_head,
-                                  int32_t chunk, const Scratch& scratch, const Partial& partial) const {
+// Where an item of the list begins: a chunk where chunks are shared out, else a whole entry; none beyond the
+// list.
+AttentionGroup::Place AttentionGroup::place_of(int32_t item) const {
+    const int32_t index = item / attend_.num_kv_heads;
+    if (index >= plan_.num_items()) return {-1, 0, 0};
+    const auto [entry, chunk] = plan_.item(index);
+    return {entry, item % attend_.num_kv_heads, chunk};
+}
+
+void AttentionGroup::find_units(const Place& place, const uint8_t** units) const {
+    const AttendEntry& entry = plan_.entry(place.entry);
     const BlockTable& table = frame_.step.tables[attend_.group];
     const int32_t* blocks = table.blocks + static_cast<size_t>(entry.row) * table.max_blocks;
     const int32_t first_key = std::max(0, entry.first_pos - window_ + 1);
     const int32_t end_key = entry.first_pos + entry.num_tokens;
-    const uint8_t* units[kChunkUnits] = {};
     for (int32_t i = 0; i < kChunkUnits; ++i) {
-        const int32_t pos = chunk * kChunk + i * kUnitTokens;
-        if (pos + kUnitTokens <= first_key || pos >= end_key) continue;
-        units[i] = frame_.store.unit(attend_.group, blocks[pos / frame_.store.block_size()], attend_.layer,
-                                     kv_head, pos);
+        const int32_t pos = place.chunk * kChunk + i * kUnitTokens;
+        units[i] = pos + kUnitTokens <= first_key || pos >= end_key
+                       ? nullptr
+                       : frame_.store.unit(attend_.group, blocks[pos / frame_.store.block_size()],
+                                           attend_.layer, place.kv_head, pos);
     }
-    frame_.kernels.attention->attend_chunk(frame_.store.precision(), tile, chunk * kChunk, units,
+}
+
+// `next` is what this thread attends after it, most likely: its keys are asked for early.
+void AttentionGroup::attend_chunk(const Place& place, const Place& next, QueryTile& tile,
+                                  const Scratch& scratch, const Partial& partial) const {
+    const uint8_t* units[kChunkUnits];
+    const uint8_t* next_units[kChunkUnits];
+    find_units(place, units);
+    tile.next_units = nullptr;
+    if (next.entry >= 0) {
+        find_units(next, next_units);
+        tile.next_units = next_units;
+    }
+    frame_.kernels.attention->attend_chunk(frame_.store.precision(), tile, place.chunk * kChunk, units,
                                            scratch.kernel, partial);
 }
 
@@ -270,37 +300,40 @@ void AttentionGroup::store(const AttendEntry& entry, int32_t kv_head, const Part
     }
 }
 
-void AttentionGroup::run_entry(const AttendEntry& entry, int32_t kv_head, const Scratch& scratch) const {
-    write_entry(entry, kv_head, entry.first_pos, entry.first_pos + entry.num_tokens, scratch);
-    const QueryTile tile = load_queries(entry, kv_head, scratch);
-    attend_chunk(entry, tile, kv_head, entry.first_chunk, scratch, scratch.total);
-    for (int32_t chunk = entry.first_chunk + 1; chunk < entry.end_chunk; ++chunk) {
-        attend_chunk(entry, tile, kv_head, chunk, scratch, scratch.chunk);
-        frame_.kernels.attention->fold(scratch.total, scratch.chunk, tile.num_rows(), attend_.head_dim);
+void AttentionGroup::run_entry(int32_t item, const Scratch& scratch) const {
+    Place place = place_of(item);
+    const AttendEntry& entry = plan_.entry(place.entry);
+    write_entry(entry, place.kv_head, entry.first_pos, entry.first_pos + entry.num_tokens, scratch);
+    QueryTile tile = load_queries(entry, place.kv_head, scratch);
+    for (; place.chunk < entry.end_chunk; ++place.chunk) {
+        const bool is_first = place.chunk == entry.first_chunk, is_last = place.chunk + 1 == entry.end_chunk;
+        const Place next = is_last ? place_of(item + 1) : Place{place.entry, place.kv_head, place.chunk + 1};
+        attend_chunk(place, next, tile, scratch, is_first ? scratch.total : scratch.chunk);
+        if (!is_first)
+            frame_.kernels.attention->fold(scratch.total, scratch.chunk, tile.num_rows(), attend_.head_dim);
     }
-    store(entry, kv_head, scratch.total);
+    store(entry, place.kv_head, scratch.total);
 }
 
 // One chunk of an entry; the thread that ends the last one folds them all, first to last.
-void AttentionGroup::run_split(int32_t item, int32_t kv_head, const Scratch& scratch) const {
-    const std::vector<int32_t>& first_items = plan_.first_items();
-    size_t index = 0;
-    while (item >= first_items[index + 1]) ++index;
-    const AttendEntry& entry = plan_.entries()[index];
-    const int32_t chunk = entry.first_chunk + item - first_items[index];
-    write_entry(entry, kv_head, chunk * kChunk, (chunk + 1) * kChunk, scratch);
-    const QueryTile tile = load_queries(entry, kv_head, scratch);
-    attend_chunk(entry, tile, kv_head, chunk, scratch, shared_partial(item, kv_head));
+void AttentionGroup::run_split(int32_t item, const Scratch& scratch) const {
+    const Place place = place_of(item);
+    const AttendEntry& entry = plan_.entry(place.entry);
+    write_entry(entry, place.kv_head, place.chunk * kChunk, (place.chunk + 1) * kChunk, scratch);
+    QueryTile tile = load_queries(entry, place.kv_head, scratch);
+    const int32_t index = item / attend_.num_kv_heads;
+    attend_chunk(place, place_of(item + 1), tile, scratch, shared_partial(index, place.kv_head));
 
     const int32_t num_chunks = entry.end_chunk - entry.first_chunk;
-    std::atomic<int32_t>& done = done_[index * attend_.num_kv_heads + kv_head];
+    std::atomic<int32_t>& done = done_[place.entry * attend_.num_kv_heads + place.kv_head];
     if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < num_chunks) return;
     done.store(0, std::memory_order_relaxed);
-    const Partial total = shared_partial(first_items[index], kv_head);
+    const int32_t first = index - (place.chunk - entry.first_chunk);
+    const Partial total = shared_partial(first, place.kv_head);
     for (int32_t i = 1; i < num_chunks; ++i)
-        frame_.kernels.attention->fold(total, shared_partial(first_items[index] + i, kv_head),
-                                       tile.num_rows(), attend_.head_dim);
-    store(entry, kv_head, total);
+        frame_.kernels.attention->fold(total, shared_partial(first + i, place.kv_head), tile.num_rows(),
+                                       attend_.head_dim);
+    store(entry, place.kv_head, total);
 }
 
 }  // namespace

@@ -65,6 +65,9 @@ struct QueryTile {
     int32_t window;     // a query at p sees (p - window, p]
     float scale;
     float softcap;  // 0: none
+    // The units that the calling thread attends after these, to be asked for early; null: unknown. Never
+    // read.
+    const uint8_t* const* next_units;
 
     int32_t num_rows() const { return num_tokens * heads; }
 };

@@ -22,13 +22,16 @@ ALWAYS_INLINE void compute_tile(int32_t num_tokens, int32_t first, const Tile& t
     }
 }
 
-// Cuts the tokens into as few tiles as kMax allows, as equal as they come (7 = 4 + 3, not 6 + 1).
+// Tokens are cut into as few tiles as kMax allows, as equal as they come (7 = 4 + 3, not 6 + 1): the first's.
+ALWAYS_INLINE int32_t first_tile(int32_t num_tokens, int32_t most) {
+    const int32_t num_tiles = num_tokens > most ? (num_tokens + most - 1) / most : 1;
+    return (num_tokens + num_tiles - 1) / num_tiles;
+}
+
 template <int kMax, class Tile>
 ALWAYS_INLINE void for_each_tile(int32_t num_tokens, const Tile& tile) {
     for (int32_t first = 0; first < num_tokens;) {
-        const int32_t left = num_tokens - first;
-        const int32_t num_tiles = (left + kMax - 1) / kMax;
-        const int32_t num = (left + num_tiles - 1) / num_tiles;
+        const int32_t num = first_tile(num_tokens - first, kMax);
         compute_tile<kMax>(num, first, tile);
         first += num;
     }

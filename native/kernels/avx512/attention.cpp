@@ -68,10 +68,12 @@ constexpr size_t kKeyStep = size_t{kUnitTokens} * P::kWide * P::kStoredBytes;
 template <class P>
 constexpr size_t kValueDim = size_t{P::kWide} * P::kStoredBytes;
 
-// Scores of R query rows against U units of 16 keys; one chain per score in order of d.
+// Scores of R query rows against U units of 16 keys; one chain per score in order of d. `asks_values`: the
+// values of these units are asked for meanwhile, as many lines as keys are read.
 template <class P, int R, int U>
 void score(const typename P::Element* q, const uint8_t* const* units, int32_t head_dim, float scale,
-           float* scores) {
+           bool asks_values, float* scores) {
+    const size_t values = kUnitTokens * P::kStoredBytes * static_cast<size_t>(head_dim);
     __m512 sums[R][U];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
@@ -81,6 +83,8 @@ void score(const typename P::Element* q, const uint8_t* const* units, int32_t he
         __m512 keys[U];
 #pragma GCC unroll 8
         for (int u = 0; u < U; ++u) keys[u] = P::load(units[u] + step * kKeyStep<P>);
+        if (asks_values)
+            for (int u = 0; u < U; ++u) _mm_prefetch(units[u] + values + step * kKeyStep<P>, _MM_HINT_T1);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
             const __m512 query = P::broadcast(q + r * static_cast<size_t>(head_dim) + step * P::kWide);
@@ -101,10 +105,12 @@ struct ValueRun {
     const uint8_t* const* units;
     int32_t begin;  // steps
     int32_t end;
-    size_t offset;      // bytes from the start of a unit to the first vector
-    size_t step_bytes;  // from one step to the next
-    __mmask16 last;     // lanes of the last vector
-    int32_t keep;       // edge: the bits of a pair that count
+    size_t offset;                     // bytes from the start of a unit to the first vector
+    size_t step_bytes;                 // from one step to the next
+    __mmask16 last;                    // lanes of the last vector
+    int32_t keep;                      // edge: the bits of a pair that count
+    const uint8_t* const* next_units;  // null, or units whose keys are asked for meanwhile
+    size_t next_bytes;                 // of keys, per step
 };
 
 // out[r][n] += P * V over the run, continuing one chain per output in key order.
@@ -119,6 +125,11 @@ void add_values(const typename P::Element* p, const ValueRun& run, float* out, s
     for (int32_t step = run.begin; step < run.end; ++step) {
         const uint8_t* at =
             run.units[step / kStepsPerUnit] + run.offset + step % kStepsPerUnit * run.step_bytes;
+        if (run.next_units != nullptr) {
+            const uint8_t* next = run.next_units[step / kStepsPerUnit];
+            for (size_t i = 0; next != nullptr && i < run.next_bytes; i += 64)
+                _mm_prefetch(next + step % kStepsPerUnit * run.next_bytes + i, _MM_HINT_T1);
+        }
         __m512 values[N];
 #pragma GCC unroll 8
         for (int n = 0; n < N; ++n) {
@@ -140,7 +151,8 @@ void add_values(const typename P::Element* p, const ValueRun& run, float* out, s
 }
 
 template <class P>
-using ScoreFunction = void (*)(const typename P::Element*, const uint8_t* const*, int32_t, float, float*);
+using ScoreFunction = void (*)(const typename P::Element*, const uint8_t* const*, int32_t, float, bool,
+                               float*);
 template <class P>
 using ValueFunction = void (*)(const typename P::Element*, const ValueRun&, float*, size_t);
 
@@ -182,14 +194,16 @@ class ChunkAttention {
         if constexpr (sizeof(Element) == 4)
             p_ = scores_;
         else
-            p_ = reinterpret_cast<Element*>(scores_ + static_cast<size_t>(tile.num_rows()) * kChunk);
+            p_ = reinterpret_cast<Element*>(scores_ + kRows * kChunk);
     }
 
     void run() {
         for (int32_t row = 0; row < tile_.num_rows(); row += kRows) {
             const int32_t count = std::min(kRows, tile_.num_rows() - row);
+            first_row_ = row;
             score_rows(row, count);
-            for (int32_t i = row; i < row + count; ++i) softmax(i);
+            for (int32_t i = row; i < row + count; ++i) find_maximum(i);  // apart: their ends overlap
+            for (int32_t i = row; i < row + count; ++i) exponentiate(i);
             add_rows(row, count);
         }
     }
@@ -222,8 +236,8 @@ class ChunkAttention {
         const auto* q = static_cast<const Element*>(tile_.q) + static_cast<size_t>(row) * tile_.head_dim;
         for (int32_t unit = begin; unit < end;) {
             const int width = widest(end - unit);
-            kScore<P>[count - 1][width](q, units_ + unit, tile_.head_dim, tile_.scale,
-                                        scores_ + static_cast<size_t>(row)* kChunk + unit* kUnitTokens);
+            kScore<P>[count - 1][width](q, units_ + unit, tile_.head_dim, tile_.scale, row == 0,
+                                        scores_ + unit* kUnitTokens);
             unit += 1 << width;
         }
     }
@@ -234,30 +248,46 @@ class ChunkAttention {
         return first_lanes(keys.end - first) & static_cast<__mmask16>(~below);
     }
 
-    // Scores -> P of a row's visible keys, zero beside them in their units; maximum and sum.
-    void softmax(int32_t row) {
+    // Keys beside the visible ones, in the first and the last unit, get no weight: e to the -inf is zero.
+    static void hide(float* scores, Visible keys) {
+        for (const int32_t unit : {keys.begin / kUnitTokens, (keys.end - 1) / kUnitTokens}) {
+            const auto hidden = static_cast<__mmask16>(~visible_lanes(keys, unit));
+            if (hidden != 0)  // a store nobody needs would hold up the loads to come
+                _mm512_mask_storeu_ps(scores + unit * kUnitTokens, hidden, _mm512_set1_ps(-HUGE_VALF));
+        }
+    }
+
+    // The maximum of a row's visible scores; the others of their units are hidden.
+    void find_maximum(int32_t row) {
         const Visible keys = visible(row);
         partial_.max[row] = -HUGE_VALF;
-        partial_.sum[row] = 0.0f;
         if (keys.begin >= keys.end) return;
-        float* scores = scores_ + static_cast<size_t>(row) * kChunk;
-        Element* p = p_ + static_cast<size_t>(row) * kChunk;
+        float* scores = scores_ + (row - first_row_) * kChunk;
         const int32_t begin = keys.begin / kUnitTokens;
         const int32_t end = (keys.end + kUnitTokens - 1) / kUnitTokens;
         if (tile_.softcap > 0) cap_scores(scores, begin, end);
+        hide(scores, keys);
         __m512 largest = _mm512_set1_ps(-FLT_MAX);
         for (int32_t unit = begin; unit < end; ++unit)
-            largest = _mm512_mask_max_ps(largest, visible_lanes(keys, unit), largest,
-                                         _mm512_loadu_ps(scores + unit * kUnitTokens));
-        const float max = _mm512_reduce_max_ps(largest);
+            largest = _mm512_max_ps(largest, _mm512_loadu_ps(scores + unit * kUnitTokens));
+        partial_.max[row] = _mm512_reduce_max_ps(largest);
+    }
+
+    // Scores -> P of a row's visible keys, zero beside them in their units; the sum.
+    void exponentiate(int32_t row) {
+        const Visible keys = visible(row);
+        partial_.sum[row] = 0.0f;
+        if (keys.begin >= keys.end) return;
+        const float* scores = scores_ + (row - first_row_) * kChunk;
+        Element* p = p_ + (row - first_row_) * kChunk;
+        const __m512 max = _mm512_set1_ps(partial_.max[row]);
         __m512 sum = _mm512_setzero_ps();
-        for (int32_t unit = begin; unit < end; ++unit) {
+        const int32_t end = (keys.end + kUnitTokens - 1) / kUnitTokens;
+        for (int32_t unit = keys.begin / kUnitTokens; unit < end; ++unit) {
             const __m512 score = _mm512_loadu_ps(scores + unit * kUnitTokens);
-            const __m512 e = exp_of(_mm512_sub_ps(score, _mm512_set1_ps(max)));
-            const __m512 masked = _mm512_maskz_mov_ps(visible_lanes(keys, unit), e);
-            sum = _mm512_add_ps(sum, P::store_probability(p + unit * kUnitTokens, masked));
+            const __m512 e = exp_of(_mm512_sub_ps(score, max));
+            sum = _mm512_add_ps(sum, P::store_probability(p + unit * kUnitTokens, e));
         }
-        partial_.max[row] = max;
         partial_.sum[row] = sum_lanes(sum);
     }
 
@@ -315,19 +345,22 @@ class ChunkAttention {
                 size_t{kUnitTokens} * P::kStoredBytes * tile_.head_dim + columns.vector * 16 * kValueDim<P>,
                 kValueDim<P> * tile_.head_dim,
                 columns.is_last && tail != 0 ? first_lanes(tail) : static_cast<__mmask16>(0xFFFF),
-                0};
+                0,
+                nullptr,
+                size_t{P::kWide} * P::kStoredBytes * tile_.head_dim};
     }
 
     void add(int32_t row, int32_t count, int32_t begin, int32_t end, Columns columns) {
-        kValues<P>[count - 1][columns.width](p_ + static_cast<size_t>(row)* kChunk,
-                                             run_of(begin, end, columns),
+        ValueRun run = run_of(begin, end, columns);
+        if (row == 0 && columns.vector == 0) run.next_units = tile_.next_units;
+        kValues<P>[count - 1][columns.width](p_ + (row - first_row_)* kChunk, run,
                                              partial_.out + row* stride_ + columns.vector* 16, stride_);
     }
 
     void add_edge(int32_t row, int32_t step, int32_t keep, Columns columns) {
         ValueRun run = run_of(step, step + 1, columns);
         run.keep = keep;
-        kEdgeValues<P>[columns.width](p_ + static_cast<size_t>(row)* kChunk, run,
+        kEdgeValues<P>[columns.width](p_ + (row - first_row_)* kChunk, run,
                                       partial_.out + row* stride_ + columns.vector* 16, stride_);
     }
 
@@ -335,8 +368,9 @@ class ChunkAttention {
     const int32_t chunk_pos_;
     const uint8_t* const* units_;
     const Partial& partial_;
-    float* scores_;
-    Element* p_;
+    float* scores_;  // [kRows][kChunk] of the rows from first_row_ on: in L1, as they take turns
+    Element* p_;     // as scores_
+    int32_t first_row_ = 0;
     const size_t stride_;
 };
 

@@ -22,6 +22,13 @@ ALWAYS_INLINE __m512i repeat_four(const void* at) {
     return _mm512_set1_epi32(four);
 }
 
+// Asks for memory without waiting for it. Into L2: what the first-level cache asks for is limited to few
+// lines.
+ALWAYS_INLINE void ask(const void* at, int32_t num_bytes) {
+    for (int32_t i = 0; i < num_bytes; i += 64)
+        _mm_prefetch(static_cast<const uint8_t*>(at) + i, _MM_HINT_T1);
+}
+
 // Whole numbers q * k of R rows and U units of 16 keys; `bias` starts them at -128 * the sum of q.
 template <int R, int U>
 ALWAYS_INLINE void dot_units(const int8_t* q, int32_t stride, const uint8_t* const* units,
@@ -54,7 +61,8 @@ struct ValueRun {
     int32_t end;
     int32_t first_dim;
     int32_t head_dim;
-    __mmask16 last;  // lanes of the last vector
+    __mmask16 last;                    // lanes of the last vector
+    const uint8_t* const* next_units;  // null, or units whose keys are asked for meanwhile
 };
 
 // Whole numbers P * v of R rows and N vectors of dims.
@@ -65,6 +73,8 @@ ALWAYS_INLINE void add_units(const Planes* p, const ValueRun& run, __m512i (&out
     for (int i = 0; i < R * N; ++i) high[i / N][i % N] = low[i / N][i % N] = _mm512_setzero_si512();
     for (int32_t unit = run.begin; unit < run.end; ++unit) {
         const int8_t* at = Int8Unit(run.units[unit], run.head_dim).values + run.first_dim * 4;
+        if (run.next_units != nullptr && run.next_units[unit] != nullptr)
+            ask(run.next_units[unit], kUnitTokens * int8_stride(run.head_dim));
         for (int32_t quad = 0; quad < kUnitTokens / 4; ++quad, at += run.head_dim * 4) {
             __m512i values[N];
             UNROLL
@@ -148,6 +158,9 @@ class Int8Chunk {
     ALWAYS_INLINE void score_units(int32_t row, int32_t unit, const __m512i (&bias)[R],
                                    const __m512 (&factor)[R]) {
         const int32_t stride = int8_stride(tile_.head_dim);
+        if (row == 0)  // the first rows of a tile bring the chunk into the cache for all
+            for (int u = 0; u < U; ++u)
+                ask(Int8Unit(units_[unit + u], tile_.head_dim).values, kUnitTokens * (stride + 4));
         __m512i dots[R][U];
         dot_units<R, U>(static_cast<const int8_t*>(tile_.q) + static_cast<size_t>(row) * stride, stride,
                         units_ + unit, bias, dots);
@@ -240,7 +253,10 @@ class Int8Chunk {
         const auto stride = static_cast<size_t>(partial_stride(head_dim));
         const __mmask16 last = first_lanes(head_dim - (vector + N - 1) * 16);
         __m512i sums[R][N];
-        add_units<R, N>(planes_, {units_, begin, end, vector * 16, head_dim, last}, sums);
+        add_units<R, N>(planes_,
+                        {units_, begin, end, vector * 16, head_dim, last,
+                         row == 0 && vector == 0 ? tile_.next_units : nullptr},
+                        sums);
         UNROLL
         for (int i = 0; i < R * N; ++i)
             _mm512_storeu_ps(

@@ -90,6 +90,7 @@ struct Tile {
     const OutputTile& out;
     int32_t* corrections;  // [T][correction_stride]
     size_t correction_stride;
+    int32_t num_tokens, first_tokens;  // first_tokens: of the first tile
 
     // What a block adds beside its dot, per token: the start of the int32 sums (-offset * sum), or the factor
     // of the minimum (scale * sum) as the bits of a float.
@@ -112,9 +113,26 @@ struct Tile {
         }
     }
 
+    // The first tile waits for its panel, the others find it in the caches: they ask for the next one, each
+    // for its share, so that memory never rests.
+    struct Ahead {
+        const uint8_t* next;
+        int32_t num_lines;  // beside each block
+    };
+
+    template <int T>
+    Ahead ahead(int32_t first) const {
+        if (first == 0) return {panel, 0};
+        const int32_t asking = num_tokens - first_tokens, block_lines = Format::kBlockBytes / 64;
+        const int32_t line = num_blocks * block_lines * (first - first_tokens) / asking;
+        return {panel + num_blocks * Format::kBlockBytes + 64 * line,
+                (block_lines * T + asking - 1) / asking};
+    }
+
     template <int T>
     void compute(int32_t first) const {
         prepare_corrections<T>(first);
+        auto [next, num_lines] = ahead<T>(first);
         const uint8_t* w = panel;
         const int8_t* a = in.a8 + first * in.a8_stride;
         const float* scales = in.a8_scale + first * in.a8_block_stride;
@@ -140,6 +158,7 @@ struct Tile {
             }
             if (kPrefetchBytes<Format, T> != 0 && first == 0)  // later tiles find the panel in the caches
                 prefetch_lines(w + kPrefetchBytes<Format, T>, Format::kBlockBytes);
+            for (int32_t line = 0; line < num_lines; line++, next += 64) _mm_prefetch(next, _MM_HINT_T1);
             w += Format::kBlockBytes;
             a += kBlock;
             scales++;
@@ -160,8 +179,9 @@ void linear(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_
         if (num_tokens >= kMinPieceTokens)
             return linear_pieces<Format>(panel, K, in, num_tokens, output, scratch);
     }
-    for_each_tile<kMaxTokens>(num_tokens, Tile<Format>{panel, num_blocks, in, output,
-                                                       static_cast<int32_t*>(scratch), correction_stride});
+    for_each_tile<kMaxTokens>(
+        num_tokens, Tile<Format>{panel, num_blocks, in, output, static_cast<int32_t*>(scratch),
+                                 correction_stride, num_tokens, first_tile(num_tokens, kMaxTokens)});
 }
 
 }  // namespace

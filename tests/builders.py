@@ -134,9 +134,10 @@ class Bench:
         config: SchedulerConfig | None = None,
         new_text: Callable[[Request], ByteText] = lambda request: ByteText(),
         speculator: Speculator | None = None,
+        clock: VirtualClock | None = None,
     ) -> None:
         config = config or SchedulerConfig(max_rows=8, max_step_tokens=32, max_chunk_tokens=32)
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.reader = ScriptedReader(num_blocks=num_blocks, block_size=block_size, clock=self.clock)
         self.cache = KVCache(CacheConfig(block_size=block_size, num_blocks=(num_blocks,), windows=(None,)))
         self.scheduler = Scheduler(self.cache, config)

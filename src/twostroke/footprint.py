@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from math import ceil
 
 from twostroke.config import Config
-from twostroke.engine.kv_store import MEMORY_SHARE, available_memory_bytes
+from twostroke.engine.kv_store import MEMORY_SHARE, KVSize, available_memory_bytes
 from twostroke.load import MAX_STEP_TOKENS, default_context, kv_precision, packed_weight_bytes, size_kv
 from twostroke.model.catalog import model_defaults, resolve_model
 from twostroke.model.families import build_program
 from twostroke.model.open import open_model
+from twostroke.program.program import Program
 from twostroke.schedule.config import SchedulerConfig
 
 LEAST_CONTEXT = 4096  # tokens of a conversation; of a model whose context nobody stated, more is taken where it is free
@@ -35,20 +36,34 @@ class Footprint:
         return f"{parts} = {_gb(self.total_bytes)}"
 
 
-def footprint(model: str, *, config: Config, context: int | None = None, kv: str | None = None) -> Footprint:
+def footprint(
+    model: str, *, config: Config, context: int | None = None, kv: str | None = None, draft_model: str | None = None
+) -> Footprint:
     """Least memory of a model with these options. Raises what loading it would raise for its name and headers."""
-    path = resolve_model(model, home=config.home, ollama_models=config.ollama_models)
-    program = build_program(open_model(path))
+    program = _program(model, config)
+    draft = None if draft_model is None else _program(draft_model, config)
     defaults = model_defaults(model, ollama_models=config.ollama_models)
     wished = default_context(program, defaults) if context is None else context
-    size = size_kv(
+    size = _size(program, kv, context=min(program.context_length, LEAST_CONTEXT) if wished is None else wished)
+    weight_bytes, kv_bytes = packed_weight_bytes(program), size.total_bytes
+    if draft is not None:
+        weight_bytes += packed_weight_bytes(draft)
+        kv_bytes += _size(draft, kv, context=min(draft.context_length, size.context)).total_bytes
+    return Footprint(weight_bytes=weight_bytes, kv_bytes=kv_bytes, context=size.context)
+
+
+def _program(model: str, config: Config) -> Program:
+    return build_program(open_model(resolve_model(model, home=config.home, ollama_models=config.ollama_models)))
+
+
+def _size(program: Program, kv: str | None, *, context: int) -> KVSize:
+    return size_kv(
         program,
         SchedulerConfig(max_rows=1, max_step_tokens=MAX_STEP_TOKENS),
         precision=kv_precision(kv),
-        context=min(program.context_length, LEAST_CONTEXT) if wished is None else wished,
+        context=context,
         available_bytes=BOUNDLESS_BYTES,
     )
-    return Footprint(weight_bytes=packed_weight_bytes(program), kv_bytes=size.total_bytes, context=size.context)
 
 
 def free_memory_bytes() -> int:

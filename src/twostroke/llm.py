@@ -65,6 +65,8 @@ class LLM:
     kv: precision of the KV cache, "bf16" (default), "f16", "f32" or "int8" (half the bytes of bf16).
     speculate: "ngram" drafts tokens from what prompt and answer have said before and verifies several per step;
         the answer is the same, only faster where text repeats.
+    draft_model: a smaller model of the same vocabulary that guesses tokens where the text itself gives no good guess;
+        again the answer is the same. It is not asked where its steps should cost more than they save.
     memory_bytes: most that weights and KV cache may take together; what is free by default.
 
     Params that are given are taken as they are; params=None are `default_params`. A conversation without
@@ -81,13 +83,15 @@ class LLM:
         context: int | None = None,
         kv: str | None = None,
         speculate: str | None = None,
+        draft_model: str | Path | None = None,
         memory_bytes: int | None = None,
         config: Config | None = None,
     ) -> None:
         self._config = config or resolve()
         self._clock: Clock = WallClock()
         self._defaults = model_defaults(str(model), ollama_models=self._config.ollama_models)
-        path = resolve_model(str(model), home=self._config.home, ollama_models=self._config.ollama_models)
+        path = self._path_of(model)
+        draft_path = None if draft_model is None else self._path_of(draft_model)
         self._loaded = load_model(
             path,
             config=self._config,
@@ -96,6 +100,7 @@ class LLM:
             context=context,
             kv=kv,
             speculate=speculate,
+            draft_model=draft_path,
             memory_bytes=memory_bytes,
             defaults=self._defaults,
         )
@@ -106,6 +111,9 @@ class LLM:
         self._request_numbers = itertools.count(1)
         self._worker = Worker(self._loaded.engine)
         weakref.finalize(self, self._worker.end).atexit = False  # dropped without close: nobody can ask any more
+
+    def _path_of(self, model: str | Path) -> Path:
+        return resolve_model(str(model), home=self._config.home, ollama_models=self._config.ollama_models)
 
     def __enter__(self) -> Self:
         return self
@@ -155,8 +163,14 @@ class LLM:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes the KV store may grow to."""
-        return self._loaded.kv.total_bytes
+        """Bytes the KV store may grow to, a draft model's included."""
+        return self._loaded.kv.total_bytes + self.draft_kv_bytes
+
+    @property
+    def draft_kv_bytes(self) -> int:
+        """Bytes of them for the draft model; 0 without one."""
+        drafter = self._loaded.drafter
+        return 0 if drafter is None else drafter.kv_size.total_bytes
 
     @property
     def fingerprint(self) -> str:

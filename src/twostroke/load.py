@@ -14,14 +14,15 @@ from twostroke.cache.cache import KVCache
 from twostroke.cache.config import CacheConfig
 from twostroke.config import MAX_THREADS, Config
 from twostroke.core.clock import Clock
-from twostroke.core.cost_file import CostKey, read_measured
+from twostroke.core.cost_file import CostKey, MeasuredCost, read_measured
 from twostroke.core.request import Request
 from twostroke.core.strategy import Speculator
 from twostroke.engine.bind import Binder
 from twostroke.engine.cores import cpu_model, usable_cores, usable_cpus
 from twostroke.engine.cost_fit import StepCostFit, StepCounts, assumed_cost
+from twostroke.engine.draft_model import ModelDrafter
 from twostroke.engine.engine import Engine
-from twostroke.engine.kv_store import KVSize, available_memory_bytes, plan_kv
+from twostroke.engine.kv_store import KVSize, available_memory_bytes, plan_kv, token_bytes
 from twostroke.errors import ConfigError
 from twostroke.model.defaults import ModelDefaults
 from twostroke.model.families import build_program
@@ -44,6 +45,7 @@ from twostroke.text.detokenizer import Detokenizer
 from twostroke.text.folder_tokenizer import tokenizer_from_folder
 from twostroke.text.gguf_tokenizer import tokenizer_from_gguf
 from twostroke.text.known_templates import known_template
+from twostroke.text.same_vocabulary import vocabulary_difference
 from twostroke.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("twostroke")
@@ -76,6 +78,7 @@ class LoadedModel:
     reader: NativeReader
     sampler: Sampler
     engine: Engine
+    drafter: ModelDrafter | None
     cost: ProgramCost
     counts: StepCounts
     cost_key: CostKey
@@ -85,6 +88,8 @@ class LoadedModel:
     def close(self) -> None:
         """Free weights, KV and threads; a closed model may be closed again."""
         self.sampler.close()
+        if self.drafter is not None:
+            self.drafter.reader.close()
         self.reader.close()
 
 
@@ -100,9 +105,10 @@ def load_model(
     scheduler: SchedulerConfig | None = None,
     speculate: str | None = None,
     memory_bytes: int | None = None,
+    draft_model: Path | None = None,
 ) -> LoadedModel:
     """Open, build, size and pack; the tokenizer is made beside the packing of the weights."""
-    precision, speculator = kv_precision(kv), _speculator(speculate)
+    precision, lookup = kv_precision(kv), _lookup(speculate)
     stated = config.threads if threads is None else threads
     num_threads = _threads(threads, config)
     source = open_model(path)
@@ -111,6 +117,7 @@ def load_model(
     if stated is None and measured is not None:
         num_threads = min(measured.threads, usable_cpus())
     program = build_program(source)
+    draft = None if draft_model is None else _open_draft(draft_model)
     with ThreadPoolExecutor(max_workers=1) as pool:
         text = pool.submit(load_text, source, home=config.home, why_no_template=defaults.why_no_template)
         limits = scheduler or SchedulerConfig(max_rows=MAX_ROWS, max_step_tokens=MAX_STEP_TOKENS)
@@ -118,13 +125,24 @@ def load_model(
         available = available_memory_bytes()
         if memory_bytes is not None:
             available = min(available, memory_bytes)
-        size = size_kv(program, limits, precision=precision, context=wished, available_bytes=available)
+        size = size_kv(
+            program,
+            limits,
+            precision=precision,
+            context=wished,
+            available_bytes=available,
+            beside=None if draft is None else draft.program,
+        )
         reader = _reader(source, program, limits, config, kv=size.spec, threads=num_threads)
         loaded_text = text.result()
     cost = fold_costs(program, kv_precision=precision)
     sampler = Sampler(min(program.vocab_size, loaded_text.tokenizer.vocab_size), isa=reader.isa, pool=reader.pool)
     counts = _step_counts(program, cost)
-    fit = StepCostFit(assumed_cost(counts) if measured is None else measured.cost, is_measured=measured is not None)
+    fit = _cost_fit(counts, measured)
+    drafter = None
+    if draft is not None:
+        beside = _Beside(path, program, loaded_text.tokenizer, limits, size, reader, sampler, available)
+        drafter = _load_draft(draft, beside, config=config, clock=clock, threads=stated)
     engine = _engine(
         source,
         program,
@@ -135,7 +153,7 @@ def load_model(
         limits=limits,
         clock=clock,
         fit=fit,
-        speculator=speculator,
+        speculator=None if lookup is None and drafter is None else SpeculationControl(lookup, drafter),
     )
     return LoadedModel(
         path=path,
@@ -146,12 +164,89 @@ def load_model(
         reader=reader,
         sampler=sampler,
         engine=engine,
+        drafter=drafter,
         cost=cost,
         counts=counts,
         cost_key=key,
         fit=fit,
         threads=num_threads,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedDraft:
+    """A draft model that was looked at and takes no memory yet."""
+
+    path: Path
+    source: ModelSource
+    program: Program
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """The model that a draft model guesses for."""
+
+    path: Path
+    program: Program
+    tokenizer: Tokenizer
+    limits: SchedulerConfig
+    size: KVSize
+    reader: NativeReader
+    sampler: Sampler
+    available_bytes: int  # when its own memory was planned
+
+
+def _open_draft(path: Path) -> _OpenedDraft:
+    source = open_model(path)
+    return _OpenedDraft(path, source, build_program(source))
+
+
+def _load_draft(
+    draft: _OpenedDraft, beside: _Beside, *, config: Config, clock: Clock, threads: int | None
+) -> ModelDrafter:
+    """Ready to guess on the other model's threads. Raises ConfigError where its vocabulary is another."""
+    program, limits, precision = draft.program, beside.limits, beside.size.spec.precision
+    _check_vocabulary(draft, beside, home=config.home)
+    size = size_kv(
+        program,
+        limits,
+        precision=precision,
+        context=None,
+        available_bytes=beside.available_bytes,
+        beside=beside.program,
+        most_context=beside.size.context,
+    )
+    reader = _reader(draft.source, program, limits, config, kv=size.spec, threads=0, pool=beside.reader.pool)
+    measured = read_measured(_cost_key(draft.source, config, precision=precision, threads=threads).path(config.home))
+    cache = _cache(draft.source, program, size=size, isa=reader.isa)
+    drafter = ModelDrafter(
+        reader=reader,
+        cache=cache,
+        binder=_binder(cache, program, limits, size=size),
+        sampler=beside.sampler,
+        clock=clock,
+        fit=_cost_fit(_step_counts(program, fold_costs(program, kv_precision=precision)), measured),
+        kv_size=size,
+        max_step_tokens=limits.max_step_tokens,
+    )
+    drafter.warm_up()
+    return drafter
+
+
+def _check_vocabulary(draft: _OpenedDraft, beside: _Beside, *, home: Path) -> None:
+    tokenizer = load_text(draft.source, home=home).tokenizer
+    difference = vocabulary_difference(beside.tokenizer, tokenizer)
+    if difference is None and draft.program.vocab_size < beside.sampler.vocab_size:
+        difference = f"weights know {draft.program.vocab_size} tokens, not {beside.sampler.vocab_size}"
+    if difference is not None:
+        raise ConfigError(
+            f"draft model {draft.path.name} cannot guess for {beside.path.name}: its {difference}; "
+            "take a model of the same family, with the same tokenizer"
+        )
+
+
+def _cost_fit(counts: StepCounts, measured: MeasuredCost | None) -> StepCostFit:
+    return StepCostFit(assumed_cost(counts) if measured is None else measured.cost, is_measured=measured is not None)
 
 
 def size_kv(
@@ -161,8 +256,18 @@ def size_kv(
     precision: Precision,
     context: int | None,
     available_bytes: int,
+    beside: Program | None = None,
+    most_context: int | None = None,
 ) -> KVSize:
-    """Room for as many sequences as a step may have, as far as the memory goes."""
+    """Room for as many sequences as a step may have, as far as the memory goes.
+
+    `beside`: a model that reads the same tokens, so it gets its part of the memory by the bytes of a token.
+    `most_context`: more is not needed, less is no error.
+    """
+    weight_bytes, part = packed_weight_bytes(program), 1.0
+    if beside is not None:
+        own, other = (token_bytes(each, precision=precision) for each in (program, beside))
+        weight_bytes, part = weight_bytes + packed_weight_bytes(beside), own / (own + other)
     return plan_kv(
         program,
         precision=precision,
@@ -171,7 +276,9 @@ def size_kv(
         max_sequences=limits.max_rows,
         max_step_tokens=limits.max_step_tokens,
         available_bytes=available_bytes,
-        weight_bytes=packed_weight_bytes(program),
+        weight_bytes=weight_bytes,
+        part=part,
+        most_context=most_context,
     )
 
 
@@ -181,7 +288,14 @@ def packed_weight_bytes(program: Program) -> int:
 
 
 def _reader(
-    source: ModelSource, program: Program, limits: SchedulerConfig, config: Config, *, kv: KVSpec, threads: int
+    source: ModelSource,
+    program: Program,
+    limits: SchedulerConfig,
+    config: Config,
+    *,
+    kv: KVSpec,
+    threads: int,
+    pool: _native.Pool | None = None,
 ) -> NativeReader:
     """Weights packed, or mapped from where an earlier load left them."""
     return NativeReader(
@@ -193,6 +307,7 @@ def _reader(
         max_rows=limits.max_rows,
         isa=config.isa,
         kept=packed_store(config).copy_of(source),
+        pool=pool,
     )
 
 
@@ -237,26 +352,12 @@ def _engine(
     fit: StepCostFit,
     speculator: Speculator | None,
 ) -> Engine:
-    cache = KVCache(
-        CacheConfig(
-            block_size=size.spec.block_size,
-            num_blocks=size.spec.num_blocks,
-            windows=tuple(group.window for group in program.kv_groups),
-            fingerprint=f"{source.fingerprint} {reader.isa} {ARITHMETIC_VERSION}",
-            precision=size.spec.precision,
-        )
-    )
+    cache = _cache(source, program, size=size, isa=reader.isa)
     return Engine(
         reader=reader,
         scheduler=Scheduler(cache, limits, fit.cost()),
         cache=cache,
-        binder=Binder(
-            cache,
-            num_groups=len(program.kv_groups),
-            max_tokens=limits.max_step_tokens,
-            max_rows=limits.max_rows,
-            max_blocks=-(-size.context // size.spec.block_size) + 1,
-        ),
+        binder=_binder(cache, program, limits, size=size),
         sampler=sampler,
         clock=clock,
         fit=fit,
@@ -265,6 +366,28 @@ def _engine(
         new_text=lambda request: Detokenizer(text.tokenizer, is_continuation=request.continues_text),
         speculator=speculator,
         new_chooser=lambda request: BeamChooser(request, text_of=partial(_text_of, request, text.tokenizer)),
+    )
+
+
+def _cache(source: ModelSource, program: Program, *, size: KVSize, isa: str) -> KVCache:
+    return KVCache(
+        CacheConfig(
+            block_size=size.spec.block_size,
+            num_blocks=size.spec.num_blocks,
+            windows=tuple(group.window for group in program.kv_groups),
+            fingerprint=f"{source.fingerprint} {isa} {ARITHMETIC_VERSION}",
+            precision=size.spec.precision,
+        )
+    )
+
+
+def _binder(cache: KVCache, program: Program, limits: SchedulerConfig, *, size: KVSize) -> Binder:
+    return Binder(
+        cache,
+        num_groups=len(program.kv_groups),
+        max_tokens=limits.max_step_tokens,
+        max_rows=limits.max_rows,
+        max_blocks=-(-size.context // size.spec.block_size) + 1,
     )
 
 
@@ -312,12 +435,12 @@ def default_context(program: Program, defaults: ModelDefaults) -> int | None:
     return wish
 
 
-def _speculator(speculate: str | None) -> Speculator | None:
+def _lookup(speculate: str | None) -> NgramDrafter | None:
     if speculate is None:
         return None
     if speculate != "ngram":
         raise ConfigError(f"speculate is {speculate!r}: it must be 'ngram', drafts from the text itself, or None")
-    return SpeculationControl(NgramDrafter())
+    return NgramDrafter()
 
 
 def kv_precision(kv: str | None) -> Precision:

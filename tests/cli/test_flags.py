@@ -233,6 +233,7 @@ def test_several_answers_are_shown_best_first_under_their_scores(
         (["--context", "100"], {"context": 100}),
         (["--kv", "f16"], {"kv": "f16"}),
         (["--speculate", "ngram"], {"speculate": "ngram"}),
+        (["--draft-model", "small.gguf"], {"draft_model": "small.gguf"}),
         (["--quiet"], {"quiet": True}),
         (["--json"], {"quiet": True}),  # progress beside an object is for nobody
     ],
@@ -242,7 +243,7 @@ def test_an_option_of_loading_arrives_alone(
 ) -> None:
     _, loads = install(monkeypatch)
     assert app.main(["run", "-m", "some/model.gguf", *flags, "hi"]) == 0
-    nothing = {"threads": None, "context": None, "kv": None, "quiet": False, "speculate": None}
+    nothing = {"threads": None, "context": None, "kv": None, "quiet": False, "speculate": None, "draft_model": None}
     assert loads.asked == [("some/model.gguf", nothing | expected)]
 
 
@@ -404,6 +405,7 @@ class Listens:
         (["--kv", "f32"], ("127.0.0.1", 8000), {"kv": "f32"}),
         (["--threads", "2"], ("127.0.0.1", 8000), {"threads": 2}),
         (["--speculate", "ngram"], ("127.0.0.1", 8000), {"speculate": "ngram"}),
+        (["--draft-model", "small"], ("127.0.0.1", 8000), {"drafts": {"tiny": "small"}}),
     ],
 )
 def test_each_flag_of_serve_arrives_alone_and_only_this_machine_is_served_unless_told(

@@ -207,7 +207,8 @@ def test_prompt_lookup_finds_a_repeated_text_and_says_what_it_won() -> None:
 
 def test_an_empty_draft_is_a_plain_step_and_nothing_grows() -> None:
     """A text without repetition: the look-up finds nothing for long, then a passage comes again."""
-    control = SpeculationControl(NgramDrafter())
+    lookup = NgramDrafter()
+    control = SpeculationControl(lookup)
     bench = Bench(speculator=control, num_blocks=128)
     params = SamplingParams(max_tokens=200)
     _, listener = bench.add(PROMPTS[4], params=params)
@@ -217,4 +218,4 @@ def test_an_empty_draft_is_a_plain_step_and_nothing_grows() -> None:
     plain.run()
     assert listener.token_ids == expected.token_ids
     assert not control._records
-    assert not control.drafter._runs  # type: ignore[attr-defined]
+    assert not lookup._runs

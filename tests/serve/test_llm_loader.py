@@ -29,6 +29,19 @@ def test_options_hold_for_every_model_and_defaults_are_known_without_loading(tmp
         assert need.weight_bytes + llm.kv_bytes <= need.total_bytes
 
 
+def test_a_draft_model_is_loaded_and_counted_with_the_model_it_guesses_for(tmp_path: Path) -> None:
+    own, other = (str(write_puppet(tmp_path / f"{name}.gguf", context=64)) for name in ("own", "other"))
+    loader = LLMLoader(config=config_of(tmp_path), threads=1, kv="f32", drafts={own: other})
+    need, alone = loader.footprint(own), loader.footprint(other)
+    assert (need.weight_bytes, need.kv_bytes) == (2 * alone.weight_bytes, 2 * alone.kv_bytes)
+    with loader.load(own, memory_bytes=need.total_bytes) as llm:
+        assert llm.context == 64
+        assert llm.draft_kv_bytes > 0
+        assert need.weight_bytes + llm.kv_bytes <= need.total_bytes
+    with loader.load(other, memory_bytes=alone.total_bytes) as llm:
+        assert llm.draft_kv_bytes == 0
+
+
 def pulled(home: Path) -> PulledModels:
     add_ollama_model(home, "puppet", file=puppet_bytes())
     _record(HUB, write_puppet(home / "hub.gguf"), home)

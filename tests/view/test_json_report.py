@@ -10,6 +10,7 @@ from twostroke.core.ledger import Ledger, Part, Stall, StallKind
 from twostroke.core.report import Bound, PhaseReport, PhaseUse
 from twostroke.core.sequence import FinishReason
 from twostroke.core.step import TokenLogprob
+from twostroke.view.drafts import drafts_json
 from twostroke.view.json_report import json_report
 
 
@@ -149,5 +150,5 @@ def test_the_answers_of_a_search_stand_beside_the_best_one() -> None:
 
 def test_what_drafts_brought_is_told_where_they_were_asked_for() -> None:
     shown = json_report(make_result(speculation=Speculation(40, 34, 1.75)), make_report())
-    assert shown["speculation"] == {"drafted": 40, "accepted": 34, "gain": 1.75}
+    assert shown["speculation"] == drafts_json(Speculation(40, 34, 1.75))
     assert "speculation" not in json_report(make_result(), make_report())

@@ -25,6 +25,10 @@ SpeculateOption = Annotated[
     str | None,
     typer.Option(help="ngram: guess from the text itself; the same answer, sooner where it repeats."),
 ]
+DraftModelOption = Annotated[
+    str | None,
+    typer.Option(help="A smaller model of the same vocabulary that guesses ahead for the (first) model."),
+]
 ThreadsOption = Annotated[int | None, typer.Option(help="One per usable core by default.")]
 
 
@@ -52,9 +56,20 @@ def load(
     kv: str | None,
     quiet: bool,
     speculate: str | None = None,
+    draft_model: str | None = None,
 ) -> "LLM":
     """A loaded model; the caller closes it."""
     find_model(name, config=config, quiet=quiet)
+    if draft_model is not None:
+        find_model(draft_model, config=config, quiet=quiet)
     with leaving_on_interrupt():
         from twostroke.llm import LLM  # with all it stands on a third of a second
-    return LLM(name, threads=threads, context=context, kv=kv, config=config, speculate=speculate)
+    return LLM(
+        name,
+        threads=threads,
+        context=context,
+        kv=kv,
+        config=config,
+        speculate=speculate,
+        draft_model=draft_model,
+    )

@@ -11,7 +11,15 @@ import typer
 from twostroke.cli.answer import follow
 from twostroke.cli.beams import all_answers, said_beam
 from twostroke.cli.exit_code import ExitCode
-from twostroke.cli.loading import ContextOption, KVOption, ModelOption, SpeculateOption, ThreadsOption, load
+from twostroke.cli.loading import (
+    ContextOption,
+    DraftModelOption,
+    KVOption,
+    ModelOption,
+    SpeculateOption,
+    ThreadsOption,
+    load,
+)
 from twostroke.cli.prompt import read_prompt
 from twostroke.config import Config, resolve
 from twostroke.core.peaks import Peaks
@@ -66,6 +74,7 @@ def run(
     kv: KVOption = None,
     threads: ThreadsOption = None,
     speculate: SpeculateOption = None,
+    draft_model: DraftModelOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text and report.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="The answer alone: no report, no progress.")] = False,
 ) -> None:
@@ -96,7 +105,14 @@ def run(
     config = resolve()
     answer = answer_json if as_json else answer_quietly if quiet else answer_and_report
     with load(
-        model, config=config, threads=threads, context=context, kv=kv, quiet=quiet or as_json, speculate=speculate
+        model,
+        config=config,
+        threads=threads,
+        context=context,
+        kv=kv,
+        quiet=quiet or as_json,
+        speculate=speculate,
+        draft_model=draft_model,
     ) as llm:
         defaults = llm.default_params if beam is None else llm.default_params.limits()
         if named is not None:

@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from twostroke.cli.entry import leaving_on_interrupt
-from twostroke.cli.loading import ContextOption, KVOption, SpeculateOption, ThreadsOption, find_model
+from twostroke.cli.loading import (
+    ContextOption,
+    DraftModelOption,
+    KVOption,
+    SpeculateOption,
+    ThreadsOption,
+    find_model,
+)
 from twostroke.config import resolve
 from twostroke.errors import ConfigError
 from twostroke.model.catalog import DEFAULT_MODEL
@@ -31,6 +38,7 @@ def serve(
     kv: KVOption = None,
     threads: ThreadsOption = None,
     speculate: SpeculateOption = None,
+    draft_model: DraftModelOption = None,
     alias: Annotated[list[str] | None, typer.Option(help="Another name for the first model; may be repeated.")] = None,
     api_key: Annotated[str | None, typer.Option(help="What clients must send as a bearer token.")] = None,
     allow_host: Annotated[
@@ -61,13 +69,16 @@ def serve(
     if json_logs:
         log_in_json()
     config = resolve()
+    drafts = {} if draft_model is None else {sources[0]: draft_model}
     keep_alive_s = keep_alive_seconds(keep_alive)
     with listen(host, port) as listener:
-        for source in sources:  # what is not here is fetched now, never because a request says so
+        for source in [*sources, *drafts.values()]:  # what is not here is fetched now, never because a request says so
             find_model(source, config=config, quiet=False)
         models = ModelRegistry(
             served_models(sources, aliases=alias or ()),
-            loader=LLMLoader(config=config, threads=threads, context=context, kv=kv, speculate=speculate),
+            loader=LLMLoader(
+                config=config, threads=threads, context=context, kv=kv, speculate=speculate, drafts=drafts
+            ),
             free_bytes=free_memory_bytes,
             keep_alive_s=keep_alive_s,
             pulled=PulledModels(config) if any_pulled else None,

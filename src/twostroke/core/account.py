@@ -15,9 +15,9 @@ from twostroke.core.step_shares import StepShares
 class StepRecord:
     """One step as it happened, shared by every request that lived through it.
 
-    start_s -- plan, bind, run --> logits_s -- sample --> sampled_s -- detokenize, commit --> handed_s
+    start_s -- draft, plan, bind, run --> logits_s -- sample --> sampled_s -- detokenize, commit --> handed_s
 
-    At `handed_s` the step's tokens go to their streams.
+    `draft_s` is what the drafts took before the plan. At `handed_s` the step's tokens go to their streams.
     """
 
     start_s: float
@@ -27,6 +27,7 @@ class StepRecord:
     rows: tuple[RowPlan, ...]
     request_ids: tuple[str, ...]  # of the rows
     cost: StepCost
+    draft_s: float = 0.0
     _shares: list[StepShares] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -89,13 +90,17 @@ class Account:
         stalls: dict[tuple[StallKind, str | None], float],
     ) -> None:
         """A step this request had rows in, as far as the choice of its token."""
-        own_s, lost = record.shares.of(self.request_id, wall_s=record.logits_s - record.start_s)
+        own_s, lost = record.shares.of(self.request_id, wall_s=record.logits_s - record.start_s - record.draft_s)
         rows = record.rows_of(self.request_id)
         parts[Part.DECODE if rows[0].phase is Phase.DECODE else Part.PREFILL] += own_s
         if any(row.draft_token_ids for row in rows):
             speculate_s = own_s * speculative_share(record.cost, rows)
             parts[Part.DECODE] -= speculate_s
             parts[Part.SPECULATE] += speculate_s
+        if record.draft_s > 0:
+            own_draft_s = record.draft_s * drafting_share(record.rows, rows)
+            parts[Part.SPECULATE] += own_draft_s
+            stalls[StallKind.DECODE_OF_OTHERS, None] += record.draft_s - own_draft_s
         for key, time_s in lost.items():
             stalls[key] += time_s
         is_first = self.first_token_s is None or record.start_s < self.first_token_s  # prefill may come again later
@@ -106,3 +111,11 @@ def speculative_share(cost: StepCost, rows: tuple[RowPlan, ...]) -> float:
     """Of the time of rows that verify drafts, what they take beyond the same rows with their one sure token."""
     whole_s = cost.seconds(rows)
     return 1 - cost.seconds(row.without_drafts for row in rows) / whole_s if whole_s > 0 else 0.0
+
+
+def drafting_share(rows: tuple[RowPlan, ...], own: tuple[RowPlan, ...]) -> float:
+    """Of the time drafts take before a step: by drafted tokens; where none came of it, evenly over decoding rows."""
+    num_drafted, num_own = (sum(len(row.draft_token_ids) for row in each) for each in (rows, own))
+    if not num_drafted:
+        num_drafted, num_own = (sum(row.phase is Phase.DECODE for row in each) for each in (rows, own))
+    return num_own / num_drafted if num_drafted else 1 / len(rows)

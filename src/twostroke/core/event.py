@@ -1,6 +1,7 @@
 """What a request's listener hears, in order: tokens, then one finish."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from twostroke.core.account import Account
 from twostroke.core.sequence import FinishReason
@@ -45,16 +46,44 @@ class Beam:
     stop_reason: str | int | None = None  # as in FinishEvent
 
 
+class NoDraft(StrEnum):
+    """Why a step drafted nothing for a sequence."""
+
+    NO_GUESS = "no_guess"  # nothing in the text repeats, and no model was asked
+    COST = "cost"  # a drafted token should cost more than it saves
+    SHARE = "share"  # refused drafts have had their share of all work
+    READING = "reading"  # the draft model has yet to read the text
+    CONTEXT = "context"  # the text is longer than the draft model can read
+    MEMORY = "memory"  # the draft model's KV store is full
+    FAILED = "failed"  # the draft model's step failed
+
+
+@dataclass(frozen=True, slots=True)
+class DraftStop:
+    """Why drafting stopped, and what it stood on: drafting one token pays where acceptance exceeds both shares' sum.
+
+    The shares are StepCost of one more token / of a token without drafts: a step's, divided by its sequences.
+    """
+
+    reason: NoDraft
+    acceptance: float  # chance that a drafted token is right, as lately seen; before that, as assumed
+    verify_share: float
+    draft_share: float  # of the draft model; 0 where the guess comes from the text
+    num_sequences: int  # decoding in that step
+
+
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What drafts brought one request. `gain` is decode time per token without drafts / with them.
+    """What drafts brought one request. `gain` is the time of its decode without drafts / with them.
 
-    Both are measured in steps of this request that were alike but for the drafts; None until there were both.
+    The time without is StepCost at the pace of plain decode steps measured lately; None until there were both.
     """
 
     drafted: int
     accepted: int
     gain: float | None
+    stop: DraftStop | None = None  # where the last steps drafted nothing
+    kv_bytes: int = 0  # what the draft model held of it at its end
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,3 +17,4 @@ class Snapshot:
     prefix_queries: int
     prefix_hits: int
     waste_ratio: float = 0.0  # of the slots in the blocks of live sequences, those without a token
+    refused_draft_share: float | None = None  # of all StepCost, what went into refused drafts; None without drafts

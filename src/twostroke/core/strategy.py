@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence as Seq
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from twostroke.core.event import Speculation
+from twostroke.core.event import NoDraft, Speculation
 from twostroke.core.sequence import FinishReason, Sequence
 from twostroke.core.step import RowPlan, TokenLogprob
 from twostroke.core.step_cost import StepCost
@@ -20,6 +20,32 @@ class Drafter(Protocol):
         """The sequence has ended."""
 
 
+class DraftModel(Protocol):
+    """A second, cheaper model of the same vocabulary; reads along and guesses for several sequences at once."""
+
+    def cost(self) -> StepCost:
+        """Of its own steps, as they are now."""
+
+    def why_not(self, sequence: Sequence) -> NoDraft | None:
+        """Why it can guess nothing for a sequence; None where it can."""
+
+    def num_unread(self, sequence: Sequence) -> int:
+        """Tokens it has to read for its first guess, at least the newest one."""
+
+    def propose(self, wishes: Seq[tuple[Sequence, int]]) -> Mapping[int, tuple[int, ...]]:
+        """Guesses by sequence id, at most as many as wished for; none for those it could not read to the end yet."""
+
+    @property
+    def total_s(self) -> float:
+        """StepCost of all its steps."""
+
+    def held_bytes(self, sequence_id: int) -> int:
+        """KV memory a sequence has here."""
+
+    def forget(self, sequence_id: int) -> None:
+        """Let go of all a sequence has here; it may come back."""
+
+
 class Speculator(Protocol):
     """Decides how many tokens of whose drafts are worth verifying; called on the engine's thread."""
 
@@ -29,8 +55,15 @@ class Speculator(Protocol):
     def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
         """After commit: what the step's rows were and by how many tokens each sequence grew."""
 
+    def release(self, sequence_id: int) -> None:
+        """The sequence waits for memory: hold none for it."""
+
     def forget(self, sequence_id: int) -> Speculation | None:
         """The sequence has ended; what drafts brought it, None where none were tried."""
+
+    @property
+    def refused_share(self) -> float:
+        """StepCost of refused drafts / of all steps so far."""
 
 
 class AnswerGrammar(Protocol):

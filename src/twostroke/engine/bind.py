@@ -1,13 +1,20 @@
 """From plan to arrays: what the reader needs to run one step. The arrays are made once; a step gets views of them."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 
 from twostroke.cache.cache import KVCache
-from twostroke.core.sequence import Sequence
 from twostroke.core.step import StepPlan
 from twostroke.program.program import BoundStep
+
+
+class Text(Protocol):
+    """What a row is taken from."""
+
+    @property
+    def token_ids(self) -> list[int]: ...
 
 
 class Binder:
@@ -21,11 +28,11 @@ class Binder:
         self._tables = tuple(np.full((max_rows, max_blocks), -1, np.int32) for _ in range(num_groups))
         self._selected = np.zeros(max_tokens, np.int32)  # a row with drafts selects several tokens
 
-    def bind(self, plan: StepPlan, sequences: Mapping[int, Sequence]) -> BoundStep:
-        """Lay the rows of `plan` out one after the other."""
+    def bind(self, plan: StepPlan, texts: Mapping[int, Text]) -> BoundStep:
+        """Lay the rows of `plan` out one after the other; `texts` are those of its sequences."""
         at = num_selected = 0
         for r, row in enumerate(plan.rows):
-            token_ids = sequences[row.sequence_id].token_ids
+            token_ids = texts[row.sequence_id].token_ids
             if row.num_tokens == 1:
                 self._token_ids[at] = token_ids[row.start_pos]
             else:

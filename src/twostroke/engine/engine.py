@@ -131,18 +131,21 @@ class Engine:
     def step(self) -> bool:
         """Run one step. False when there was nothing to run."""
         start_s = self._clock.now()
-        plan = self._scheduler.plan(start_s, self._draft())
+        drafts = self._draft()
+        drafted_s = start_s if self._speculator is None else self._clock.now()
+        plan = self._scheduler.plan(start_s, drafts)
         if plan is None:
             return False
-        self._restart_groups(plan)
+        self._take_back(plan)
         logits = self._run(plan)
         logits_s = self._clock.now()
         tokens = self._sample(plan, logits)
         sampled_s = self._clock.now()
         result = self._decide(plan, tokens)
         finished = self._scheduler.commit(result)
-        self._hand_over(plan, finished, start_s=start_s, logits_s=logits_s, sampled_s=sampled_s)
-        self._learn(plan, result, wall_s=logits_s - start_s)
+        draft_s = drafted_s - start_s
+        self._hand_over(plan, finished, start_s=start_s, draft_s=draft_s, logits_s=logits_s, sampled_s=sampled_s)
+        self._learn(plan, result, wall_s=logits_s - start_s, draft_s=draft_s)
         return True
 
     def _draft(self) -> Mapping[int, tuple[int, ...]]:
@@ -231,9 +234,11 @@ class Engine:
                 forks.append(Fork(parent_id, child))
                 live.members.append(self._join(live, child))
 
-    def _restart_groups(self, plan: StepPlan) -> None:
-        """The scheduler takes back a whole group by dropping all but one and that one's answer."""
+    def _take_back(self, plan: StepPlan) -> None:
+        """Who was preempted drafts no more; a whole group goes by dropping all but one and that one's answer."""
         for sequence_id in plan.preempted:
+            if self._speculator is not None:
+                self._speculator.release(sequence_id)
             member = self._members[sequence_id]
             live = member.live
             if live.chooser is None or member.sequence.num_output_tokens:
@@ -245,7 +250,14 @@ class Engine:
             live.chooser.restart()
 
     def _hand_over(
-        self, plan: StepPlan, finished: list[Sequence], *, start_s: float, logits_s: float, sampled_s: float
+        self,
+        plan: StepPlan,
+        finished: list[Sequence],
+        *,
+        start_s: float,
+        draft_s: float,
+        logits_s: float,
+        sampled_s: float,
     ) -> None:
         """Tell tokens and ends, then write the step into the account of everyone who lived through it."""
         now_s = self._clock.now()
@@ -258,6 +270,7 @@ class Engine:
             rows=plan.rows,
             request_ids=tuple([live.request.request_id for live in lives]),
             cost=self._fit.cost(),
+            draft_s=draft_s,
         )
         present = dict(zip(record.request_ids, lives, strict=True))  # beams have several rows
         self._started.update(present)
@@ -325,12 +338,12 @@ class Engine:
         except Exception:  # its neighbours are yet to hear theirs
             logger.exception("request %s could not be told its end", request_id)
 
-    def _learn(self, plan: StepPlan, result: StepResult, *, wall_s: float) -> None:
+    def _learn(self, plan: StepPlan, result: StepResult, *, wall_s: float, draft_s: float) -> None:
+        self._fit.observe(plan.rows, wall_s=wall_s - draft_s)
+        self._scheduler.step_cost = self._fit.cost()
         if self._speculator is not None:
             num_grown = Counter(token.sequence_id for token in result.tokens)
             self._speculator.learn(plan.rows, num_grown, cost=self._fit.cost(), wall_s=wall_s)
-        self._fit.observe(plan.rows, wall_s=wall_s)
-        self._scheduler.step_cost = self._fit.cost()
 
     def cancel_all(self) -> None:
         """End every request as cancelled."""
@@ -393,6 +406,7 @@ class Engine:
             prefix_queries=cache.num_queries,
             prefix_hits=cache.num_hits,
             waste_ratio=self._waste_ratio(),
+            refused_draft_share=None if self._speculator is None else self._speculator.refused_share,
         )
 
     def _waste_ratio(self) -> float:

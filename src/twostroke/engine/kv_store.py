@@ -41,18 +41,21 @@ def plan_kv(
     max_step_tokens: int,
     available_bytes: int,
     weight_bytes: int = 0,
+    part: float = 1.0,
+    most_context: int | None = None,
 ) -> KVSize:
     """Size the store: room for `max_sequences` whole contexts, but at most a share of the memory.
 
-    Never the part that `weight_bytes` of weights, which are not in memory yet, will take.
+    Never the part that `weight_bytes` of weights, which are not in memory yet, will take. `part`: of all that, as
+    another model's store has the rest. `most_context`: a longer one is not needed, a shorter one no error.
 
     Raises ConfigError for a context beyond the model's, CapacityError where not even one context fits.
     """
     if context is not None and (type(context) is not int or not 1 <= context <= program.context_length):
         raise ConfigError(f"context is {context!r}: the model was made for 1 to {program.context_length} tokens")
-    wanted = context or program.context_length
+    wanted = context or min(program.context_length, most_context or program.context_length)
     sizes = tuple(block_bytes(group, precision=precision, block_size=block_size) for group in program.kv_groups)
-    budget = max(0, min(int(available_bytes * MEMORY_SHARE), available_bytes - weight_bytes))
+    budget = int(part * max(0, min(int(available_bytes * MEMORY_SHARE), available_bytes - weight_bytes)))
     smaller = "" if precision == "int8" else ", or use int8 KV"
 
     def blocks_for(tokens_each: int, sequences: int) -> tuple[int, ...]:
@@ -68,16 +71,21 @@ def plan_kv(
     if fits < wanted and context is not None:
         raise CapacityError(
             f"a context of {wanted} tokens needs {_gb(bytes_for(wanted, 1))} of {precision} KV, "
-            f"{_gb(budget)} is allowed ({_part(available_bytes, weight_bytes, _gb)}): {fits} tokens fit" + smaller
+            f"{_gb(budget)} is allowed ({_part(available_bytes, weight_bytes, part, _gb)}): {fits} tokens fit" + smaller
         )
     if fits < min(wanted, block_size):
         raise CapacityError(
             f"one block of {block_size} tokens needs {sum(sizes)} bytes of {precision} KV, {budget} bytes are allowed "
-            f"({_part(available_bytes, weight_bytes, str)}){smaller}"
+            f"({_part(available_bytes, weight_bytes, part, str)}){smaller}"
         )
     sequences = _largest(lambda n: bytes_for(fits, n) <= budget, max_sequences)
     spec = KVSpec(precision=precision, block_size=block_size, num_blocks=blocks_for(fits, max(1, sequences)))
     return KVSize(spec=spec, context=fits, block_bytes=sizes)
+
+
+def token_bytes(program: Program, *, precision: Precision) -> int:
+    """Bytes of K and V of one token in every layer."""
+    return sum(block_bytes(group, precision=precision, block_size=1) for group in program.kv_groups)
 
 
 def kv_usage(size: KVSize, groups: tuple[KVGroup, ...], *, num_tokens: int) -> KVUsage:
@@ -144,11 +152,12 @@ def _largest(fits: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def _part(available_bytes: int, weight_bytes: int, shown: Callable[[int], str]) -> str:
+def _part(available_bytes: int, weight_bytes: int, part: float, shown: Callable[[int], str]) -> str:
     """What of the memory is allowed, in words."""
+    beside = "" if part == 1 else f", of which the draft model's KV takes {1 - part:.0%}"
     if available_bytes - weight_bytes < int(available_bytes * MEMORY_SHARE):
-        return f"{shown(available_bytes)} available less {shown(weight_bytes)} of weights"
-    return f"{MEMORY_SHARE:.0%} of {shown(available_bytes)} available"
+        return f"{shown(available_bytes)} available less {shown(weight_bytes)} of weights{beside}"
+    return f"{MEMORY_SHARE:.0%} of {shown(available_bytes)} available{beside}"
 
 
 def _gb(num_bytes: int) -> str:

@@ -47,10 +47,12 @@ class NativeReader:
         isa: str | None = None,
         groups: Groups | None = None,
         kept: KeptMatrices | None = None,
+        pool: _native.Pool | None = None,
     ) -> None:
         """`isa` None takes the fastest this machine can run; `groups` None fuses what can be fused.
 
-        `kept` is where packed matrices stay from one load to the next.
+        `kept` is where packed matrices stay from one load to the next. `pool`: the threads of another reader that
+        never runs at the same time; None makes `threads` of its own.
         """
         self.isa = _choose_isa(isa)
         self._program = program
@@ -58,7 +60,7 @@ class NativeReader:
         groups = fuse(program) if groups is None else groups
         verify_groups(program, groups)
         try:
-            self._pool = _native.Pool(threads)
+            self._pool = pool or _native.Pool(threads)
             self._store = _make_store(program, kv)
             self._bound = self._bind(tensors, groups, limits=(max_tokens, max_rows), kept=kept)
         except (ValueError, RuntimeError, MemoryError) as error:

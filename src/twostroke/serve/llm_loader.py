@@ -3,8 +3,8 @@
 A name is compared with the names that are known, never opened: what is not here is neither read nor fetched.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from twostroke.config import Config
 from twostroke.footprint import Footprint, footprint
@@ -18,16 +18,18 @@ LATEST = ":latest"  # the tag of a name without one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LLMLoader:
-    """The same options for every model."""
+    """The same options for every model; a draft model for those that have one."""
 
     config: Config
     threads: int | None = None
     context: int | None = None
     kv: str | None = None
     speculate: str | None = None
+    drafts: Mapping[str, str] = field(default_factory=dict)  # source -> that of its draft model
 
     def footprint(self, source: str) -> Footprint:
-        return footprint(source, config=self.config, context=self.context, kv=self.kv)
+        draft_model = self.drafts.get(source)
+        return footprint(source, config=self.config, context=self.context, kv=self.kv, draft_model=draft_model)
 
     def load(self, source: str, *, memory_bytes: int) -> LLM:
         return LLM(
@@ -36,6 +38,7 @@ class LLMLoader:
             context=self.context,
             kv=self.kv,
             speculate=self.speculate,
+            draft_model=self.drafts.get(source),
             memory_bytes=memory_bytes,
             config=self.config,
         )

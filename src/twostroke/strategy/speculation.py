@@ -1,179 +1,291 @@
 """How many drafted tokens to verify, zero included: as many as should pay by StepCost and by what was right so far.
 
-A verified token costs what StepCost says the larger step takes longer; a right one saves its share of a step. Refused
-drafts are paid from a purse that fills with a small share of all work and with what drafts have saved: a text without
-repetition costs no more than that share. Called by the engine before plan and after commit.
+A verified token costs what StepCost says the larger step takes longer, and what a draft model takes to guess it; a
+right one saves its share of a step. What is lost is paid from purses (draft_purse.py): a text that cannot be guessed
+costs no more than a small share of all work. Guesses from the text are free and go first; the model is asked for
+sequences without one worth taking. Called by the engine before plan and after commit.
 """
 
 from collections.abc import Mapping, Sequence as Seq
 from dataclasses import dataclass, field
 
-from twostroke.core.event import Speculation
+from twostroke.core.event import DraftStop, NoDraft, Speculation
 from twostroke.core.phase import Phase
 from twostroke.core.sequence import Sequence
 from twostroke.core.step import RowPlan
 from twostroke.core.step_cost import StepCost
-from twostroke.core.strategy import Drafter
+from twostroke.core.strategy import Drafter, DraftModel
+from twostroke.strategy.draft_price import DraftedStep, best_count, expected_right, reading_seconds, round_seconds
+from twostroke.strategy.draft_purse import PURSE_SHARE, Purse
+from twostroke.strategy.draft_record import Acceptance, DraftRecord, PlainPace
 
 MAX_DRAFT = 8  # tokens per sequence and step
-PURSE_SHARE = 0.015  # of all StepCost may be lost to refused drafts
-KEPT_SAVINGS_SHARE = 0.05  # of all StepCost: earlier luck does not pay for a long bad spell
-CONTROL_EVERY = 32  # one step in so many goes without drafts where they pay: the other side of the measured gain
+CONTROL_EVERY = 32  # one decode step in so many goes without drafts: the other side of the measured gain
+CREDIT_STEPS = 16  # a draft model may take as many steps' time to read its first text, before it has saved any
 PROBE_EVERY = 16  # a sequence whose drafts do not pay is tried again with one token, if the purse allows
-FORGETTING = 0.9  # weight of the past with every verified draft
-PRIOR_RIGHT, PRIOR_WRONG = 2.0, 1.0  # before anything is known: two right tokens for a wrong one
 
 
 @dataclass(slots=True)
-class _Record:
-    """One sequence: how often drafts were right lately, and what its steps took with and without them."""
+class _Offer:
+    """A number of tokens for one sequence, and what it should cost beside the verifying."""
 
-    right: float = PRIOR_RIGHT
-    wrong: float = PRIOR_WRONG
-    drafted: int = 0
-    accepted: int = 0
-    num_steps: int = 0
-    plain_s: float = 0.0
-    plain_tokens: int = 0
-    drafted_s: float = 0.0
-    drafted_tokens: int = 0
-
-    @property
-    def odds(self) -> float:
-        """Chance that a drafted token is right once those before it were."""
-        return self.right / (self.right + self.wrong)
-
-    def see(self, *, num_drafted: int, num_accepted: int) -> None:
-        self.right = self.right * FORGETTING + num_accepted
-        self.wrong = self.wrong * FORGETTING + (num_accepted < num_drafted)
-        self.drafted += num_drafted
-        self.accepted += num_accepted
-
-    @property
-    def gain(self) -> float | None:
-        if not (self.plain_tokens and self.drafted_tokens):
-            return None
-        return (self.plain_s / self.plain_tokens) / (self.drafted_s / self.drafted_tokens)
+    sequence: Sequence
+    record: DraftRecord
+    num_tokens: int
+    draft_s: float = 0.0  # of the draft model for these tokens
+    read_s: float = 0.0  # of the draft model before its first guess: lost for sure if nothing is right
 
 
 @dataclass(slots=True)
 class SpeculationControl:
-    """The drafts of one engine."""
+    """The drafts of one engine: from the text, from a model, or both."""
 
-    drafter: Drafter
-    total_s: float = 0.0  # StepCost of all steps
-    lost_s: float = 0.0  # StepCost of verifying refused tokens
-    _purse_s: float = 0.0
-    _records: dict[int, _Record] = field(default_factory=dict)
+    lookup: Drafter | None = None
+    model: DraftModel | None = None
+    _lookup_purse: Purse = field(init=False)
+    _model_purse: Purse = field(init=False)
+    _model_s: float = 0.0  # StepCost of the draft model for the present step
+    _num_since_plain: int = CONTROL_EVERY  # decode steps; the very first is a control too
+    _pace: PlainPace = field(default_factory=PlainPace)
+    _records: dict[int, DraftRecord] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        share = PURSE_SHARE / max((self.lookup is not None) + (self.model is not None), 1)
+        self._lookup_purse, self._model_purse = Purse(share), Purse(share)
+
+    @property
+    def refused_share(self) -> float:
+        """See core.strategy.Speculator."""
+        total_s = self._lookup_purse.total_s
+        return (self._lookup_purse.lost_s + self._model_purse.lost_s) / total_s if total_s else 0.0
 
     def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
         """See core.strategy.Speculator."""
         if not decoding:
             return {}
-        step = _Step.of(decoding, cost)
+        step, left_s = DraftedStep.of(decoding, cost), self._lookup_purse.balance_s
         drafts: dict[int, tuple[int, ...]] = {}
-        purse_s = self._purse_s
+        without: list[tuple[Sequence, DraftRecord]] = []
+        is_control = self._num_since_plain >= CONTROL_EVERY
         for sequence in decoding:
-            record = self._records.setdefault(sequence.sequence_id, _Record())
+            record = self._records.setdefault(sequence.sequence_id, DraftRecord())
             record.num_steps += 1
-            guess = tuple(self.drafter.propose(sequence, MAX_DRAFT))
-            if not guess or purse_s <= 0:
+            record.guesser = None
+            most = _most(sequence)
+            guess = () if self.lookup is None else tuple(self.lookup.propose(sequence, most))
+            if is_control or not most:
                 continue
-            num_taken, extra_s = _worth(record.odds, step, sequence, num_guessed=len(guess))
-            if num_taken and record.num_steps % CONTROL_EVERY == 0:
-                continue
-            if not num_taken and record.num_steps % PROBE_EVERY == 0:
-                num_taken, extra_s = 1, step.extra_s(sequence, 1)
-            if not num_taken or extra_s * (1 - record.odds) > purse_s:
-                continue
-            purse_s -= extra_s * (1 - record.odds)
-            drafts[sequence.sequence_id] = guess[:num_taken]
-            step.add(sequence, num_taken)
+            offer = self._look_up(sequence, record, step, num_guessed=len(guess))
+            if offer is None:
+                without.append((sequence, record))
+            elif (paid_s := self._paid(offer, record.lookup, step, left_s)) is not None:
+                left_s -= paid_s
+                drafts[sequence.sequence_id] = guess[: offer.num_tokens]
+        if self.model is not None and without:
+            drafts |= self._ask(self.model, without, step)
         return drafts
+
+    def _look_up(
+        self, sequence: Sequence, record: DraftRecord, step: DraftedStep, *, num_guessed: int
+    ) -> _Offer | None:
+        """As much of a guess from the text as should pay."""
+        if not num_guessed:
+            if self.model is None and record.stop is None:
+                record.stop = _stop(NoDraft.NO_GUESS, record.lookup, step, sequence)
+            return None
+        count, _ = best_count(
+            record.lookup.odds,
+            token_s=step.seconds / step.num_sequences,
+            price=lambda num: step.extra_s(sequence, num),
+            most=num_guessed,
+        )
+        if not count:
+            record.stop = _stop(NoDraft.COST, record.lookup, step, sequence)
+            if record.num_steps % PROBE_EVERY:
+                return None
+        return _Offer(sequence, record, count or 1)
+
+    def _paid(self, offer: _Offer, acceptance: Acceptance, step: DraftedStep, left_s: float) -> float | None:
+        """Let an offer join the step; what it takes from the purse, or None where that has too little."""
+        extra_s = step.extra_s(offer.sequence, offer.num_tokens)
+        risk_s = offer.read_s + (extra_s + offer.draft_s) * (1 - acceptance.odds)
+        if risk_s > left_s or left_s <= 0:
+            draft_s = offer.draft_s / offer.num_tokens
+            offer.record.stop = _stop(NoDraft.SHARE, acceptance, step, offer.sequence, draft_s=draft_s)
+            return None
+        offer.record.guesser = acceptance
+        if offer.num_tokens > 1:
+            offer.record.stop = None
+        step.add(offer.sequence, offer.num_tokens)
+        return risk_s
+
+    def _ask(
+        self, model: DraftModel, asking: Seq[tuple[Sequence, DraftRecord]], step: DraftedStep
+    ) -> dict[int, tuple[int, ...]]:
+        """Guesses of the draft model, for those for which they should pay."""
+        self._model_purse.lend(CREDIT_STEPS * step.seconds)
+        wishes: list[tuple[Sequence, int]] = []
+        left_s = self._model_purse.balance_s
+        for offer in self._offers(model, asking, step):
+            if (paid_s := self._paid(offer, offer.record.model, step, left_s)) is not None:
+                left_s -= paid_s
+                wishes.append((offer.sequence, offer.num_tokens))
+        if not wishes:
+            return {}
+        spent_s = model.total_s
+        guesses = model.propose(wishes)
+        self._model_s = model.total_s - spent_s
+        for sequence, _ in wishes:
+            if not guesses.get(sequence.sequence_id):
+                record = self._records[sequence.sequence_id]
+                record.stop = _stop(model.why_not(sequence) or NoDraft.READING, record.model, step, sequence)
+        return {sequence_id: guess for sequence_id, guess in guesses.items() if guess}
+
+    def _offers(self, model: DraftModel, asking: Seq[tuple[Sequence, DraftRecord]], step: DraftedStep) -> list[_Offer]:
+        """What should pay. The rounds of the model are shared: who drops out makes them dearer for the others."""
+        sharing = []
+        for sequence, record in asking:
+            if record.num_steps < record.asleep_until and record.asleep_beside == step.num_sequences:
+                continue
+            if (reason := model.why_not(sequence)) is None:
+                sharing.append((sequence, record))
+            else:
+                record.stop = _stop(reason, record.model, step, sequence)
+                self._sleep(record, step)
+        cost = model.cost()
+        while sharing:
+            made = [self._offer_of(model, cost, each, step, num_sharing=len(sharing)) for each in sharing]
+            offers = [offer for offer in made if offer is not None]
+            if len(offers) == len(sharing):
+                return offers
+            sharing = [(offer.sequence, offer.record) for offer in offers]
+        return []
+
+    def _offer_of(
+        self,
+        model: DraftModel,
+        cost: StepCost,
+        asking: tuple[Sequence, DraftRecord],
+        step: DraftedStep,
+        *,
+        num_sharing: int,
+    ) -> _Offer | None:
+        sequence, record = asking
+        odds, token_s, most = record.model.odds, step.seconds / step.num_sequences, _most(sequence)
+        round_s = round_seconds(cost, start_pos=sequence.num_computed, num_sequences=num_sharing)
+
+        def price(num: int) -> float:
+            return step.extra_s(sequence, num) + num * round_s
+
+        count, gain_s = best_count(odds, token_s=token_s, price=price, most=most)
+        if not count:
+            record.stop = _stop(NoDraft.COST, record.model, step, sequence, draft_s=round_s)
+            is_probe = record.asleep_until > 0 and best_count(1.0, token_s=token_s, price=price, most=most)[0]
+            self._sleep(record, step)
+            if not is_probe:
+                return None
+        num_unread, num_left = model.num_unread(sequence), _num_left(sequence)
+        read_s = reading_seconds(cost, num_tokens=sequence.num_tokens, num_unread=num_unread)
+        if count and read_s > gain_s * num_left / (1 + expected_right(odds, count)):
+            record.stop = _stop(NoDraft.COST, record.model, step, sequence, draft_s=round_s + read_s / num_left)
+            return None
+        return _Offer(sequence, record, count or 1, draft_s=(count or 1) * round_s, read_s=read_s)
+
+    def _sleep(self, record: DraftRecord, step: DraftedStep) -> None:
+        """The model is not asked for this sequence again for a while, unless the batch changes."""
+        record.asleep_until = record.num_steps + PROBE_EVERY
+        record.asleep_beside = step.num_sequences
 
     def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
         """See core.strategy.Speculator."""
         step_s = cost.seconds(rows)
-        self.total_s += step_s
-        self._purse_s += PURSE_SHARE * step_s
-        plain_s = cost.seconds(row.without_drafts for row in rows)
+        model_s, self._model_s = self._model_s, 0.0
         decodes = [row for row in rows if row.phase is Phase.DECODE]
-        extra_s, num_drafted = step_s - plain_s, sum(len(row.draft_token_ids) for row in rows)
-        for row in decodes:
-            self._see(row, num_grown.get(row.sequence_id, 0), is_alone=len(rows) == len(decodes), wall_s=wall_s)
-        if num_drafted:
-            num_accepted = sum(num_grown.get(row.sequence_id, 1) - 1 for row in decodes)
-            self.lost_s += extra_s * (num_drafted - num_accepted) / num_drafted
-            self._purse_s += num_accepted * plain_s / len(decodes) - extra_s
-        self._purse_s = min(self._purse_s, KEPT_SAVINGS_SHARE * self.total_s)
-
-    def _see(self, row: RowPlan, num_grown: int, *, is_alone: bool, wall_s: float) -> None:
-        record = self._records.get(row.sequence_id)
-        if record is None or not num_grown:
+        drafted = [row for row in decodes if row.draft_token_ids]
+        plain_s = cost.seconds(row.without_drafts for row in rows) if drafted else step_s
+        for purse in (self._lookup_purse, self._model_purse):
+            purse.earn(step_s)
+        if not decodes:
             return
-        if row.draft_token_ids:
-            record.see(num_drafted=len(row.draft_token_ids), num_accepted=num_grown - 1)
-        if not is_alone:
-            return  # a prefill in the step is no matter of drafts
-        if row.draft_token_ids:
-            record.drafted_s += wall_s
-            record.drafted_tokens += num_grown
-        else:
-            record.plain_s += wall_s
-            record.plain_tokens += num_grown
+        if drafted or model_s:
+            self._settle(drafted, num_grown, extra_s=step_s - plain_s, model_s=model_s, token_s=plain_s / len(decodes))
+        is_alone = len(rows) == len(decodes)
+        self._see(decodes, num_grown, plain_cost_s=plain_s, wall_s=wall_s if is_alone else None)
+        self._num_since_plain = self._num_since_plain + 1 if drafted or model_s else 0
+        if is_alone and not self._num_since_plain:
+            self._pace.see(wall_s=wall_s, cost_s=step_s)
+
+    def _see(
+        self, decodes: Seq[RowPlan], num_grown: Mapping[int, int], *, plain_cost_s: float, wall_s: float | None
+    ) -> None:
+        """Write a step into the records of its sequences."""
+        for row in decodes:
+            record, grown = self._records.get(row.sequence_id), num_grown.get(row.sequence_id, 0)
+            if record is None or not grown:
+                continue
+            if row.draft_token_ids:
+                record.verify(num_drafted=len(row.draft_token_ids), num_accepted=grown - 1)
+            if wall_s is not None:
+                record.live_through(num_grown=grown, plain_cost_s=plain_cost_s, wall_s=wall_s)
+
+    def _settle(
+        self,
+        drafted: Seq[RowPlan],
+        num_grown: Mapping[int, int],
+        *,
+        extra_s: float,
+        model_s: float,
+        token_s: float,
+    ) -> None:
+        """Book what guessing and verifying took and saved; the larger step is paid by the drafted token."""
+        num_all = sum(len(row.draft_token_ids) for row in drafted)
+        is_models = {row.sequence_id: self._is_models(row.sequence_id) for row in drafted}
+        for purse, of_model in ((self._lookup_purse, False), (self._model_purse, True)):
+            rows = [row for row in drafted if is_models[row.sequence_id] is of_model]
+            num_drafted = sum(len(row.draft_token_ids) for row in rows)
+            num_accepted = sum(num_grown.get(row.sequence_id, 1) - 1 for row in rows)
+            spent_s = (extra_s * num_drafted / num_all if num_all else 0.0) + (model_s if of_model else 0.0)
+            refused_share = (num_drafted - num_accepted) / num_drafted if num_drafted else 1.0
+            purse.settle(spent_s=spent_s, saved_s=num_accepted * token_s, refused_share=refused_share)
+
+    def _is_models(self, sequence_id: int) -> bool:
+        record = self._records.get(sequence_id)
+        return record is not None and record.guesser is record.model
+
+    def release(self, sequence_id: int) -> None:
+        """See core.strategy.Speculator."""
+        if self.model is not None:
+            self.model.forget(sequence_id)
 
     def forget(self, sequence_id: int) -> Speculation | None:
         """See core.strategy.Speculator."""
-        self.drafter.forget(sequence_id)
+        kv_bytes = 0
+        if self.lookup is not None:
+            self.lookup.forget(sequence_id)
+        if self.model is not None:
+            kv_bytes = self.model.held_bytes(sequence_id)
+            self.model.forget(sequence_id)
         record = self._records.pop(sequence_id, None)
-        if record is None:
-            return None
-        return Speculation(record.drafted, record.accepted, record.gain)
+        return None if record is None else record.told(self._pace, kv_bytes=kv_bytes)
 
 
-@dataclass(slots=True)
-class _Step:
-    """The decode step in the making, priced as drafts join it: asked often, so no row is priced twice."""
-
-    cost: StepCost
-    num_sequences: int
-    num_tokens: int  # each of them needs logits
-    rows_s: float
-
-    @staticmethod
-    def of(decoding: Seq[Sequence], cost: StepCost) -> "_Step":
-        """One token of each."""
-        rows_s = sum(cost.row_seconds(each.num_computed, 1) for each in decoding)
-        return _Step(cost, len(decoding), len(decoding), rows_s)
-
-    @property
-    def seconds(self) -> float:
-        return self._seconds(self.num_tokens, self.rows_s)
-
-    def extra_s(self, sequence: Sequence, num_drafted: int) -> float:
-        """Seconds by which the step is longer with so many drafted tokens of a sequence that has none yet."""
-        return self._seconds(self.num_tokens + num_drafted, self._rows_with(sequence, num_drafted)) - self.seconds
-
-    def add(self, sequence: Sequence, num_drafted: int) -> None:
-        """They join it."""
-        self.rows_s = self._rows_with(sequence, num_drafted)
-        self.num_tokens += num_drafted
-
-    def _rows_with(self, sequence: Sequence, num_drafted: int) -> float:
-        start_pos, row_seconds = sequence.num_computed, self.cost.row_seconds
-        return self.rows_s - row_seconds(start_pos, 1) + row_seconds(start_pos, 1 + num_drafted)
-
-    def _seconds(self, num_tokens: int, rows_s: float) -> float:
-        return self.cost.seconds_of(num_tokens=num_tokens, num_sampled=num_tokens, rows_s=rows_s)
+def _num_left(sequence: Sequence) -> int:
+    """Tokens its answer may grow by with drafts: the last one needs none."""
+    return sequence.request.params.max_tokens - sequence.num_output_tokens - 1
 
 
-def _worth(odds: float, step: _Step, sequence: Sequence, *, num_guessed: int) -> tuple[int, float]:
-    """The number of drafted tokens with the best expected gain in time, and the seconds of verifying them; 0: none."""
+def _most(sequence: Sequence) -> int:
+    return max(min(MAX_DRAFT, _num_left(sequence)), 0)
+
+
+def _stop(
+    reason: NoDraft, acceptance: Acceptance, step: DraftedStep, sequence: Sequence, *, draft_s: float = 0.0
+) -> DraftStop:
     token_s = step.seconds / step.num_sequences
-    best, expected = (0, 0.0, 0.0), 0.0
-    for count in range(1, num_guessed + 1):
-        expected += odds**count
-        extra_s = step.extra_s(sequence, count)
-        if (gain_s := expected * token_s - extra_s) > best[2]:
-            best = (count, extra_s, gain_s)
-    return best[:2]
+    return DraftStop(
+        reason,
+        acceptance=acceptance.odds,
+        verify_share=step.extra_s(sequence, 1) / token_s,
+        draft_share=draft_s / token_s,
+        num_sequences=step.num_sequences,
+    )

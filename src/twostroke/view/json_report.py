@@ -6,6 +6,7 @@ from twostroke.core.event import Beam
 from twostroke.core.ledger import Ledger
 from twostroke.core.report import PhaseReport, PhaseUse, Result
 from twostroke.core.step import TokenLogprob
+from twostroke.view.drafts import drafts_json
 
 
 def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = False) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = Fa
     if with_logprobs:
         shown["logprobs"] = _logprobs(result)
     if (spoken := result.speculation) is not None:
-        shown["speculation"] = {"drafted": spoken.drafted, "accepted": spoken.accepted, "gain": spoken.gain}
+        shown["speculation"] = drafts_json(spoken)
     if result.beams:
         shown["beams"] = [_beam(beam) for beam in result.beams]
     return shown

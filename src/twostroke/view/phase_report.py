@@ -9,6 +9,7 @@ from twostroke.core.event import Speculation
 from twostroke.core.ledger import Ledger
 from twostroke.core.report import PhaseReport, PhaseUse, Result
 from twostroke.view import quantity
+from twostroke.view.drafts import drafts_text
 
 WIDTH = 79
 SMALL_S = 0.00005  # parts that would read 0.0x ms are summed up
@@ -27,7 +28,7 @@ def phase_report_lines(result: Result, report: PhaseReport) -> list[str]:
         lines += _ledger_lines("TTFT", result.timing.ttft_s, result.ttft_ledger)
     lines += _ledger_lines("E2E", result.timing.e2e_s, result.ledger)
     if result.speculation is not None:
-        lines.append(_drafts_line(result.speculation))
+        lines += _drafts_lines(result.speculation)
     lines.append(_kv_line(result))
     lines.append(_end_line(result))
     return lines
@@ -56,11 +57,8 @@ def _ledger_lines(name: str, total_s: float | None, ledger: Ledger) -> list[str]
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in folded]
 
 
-def _drafts_line(speculation: Speculation) -> str:
-    if not speculation.drafted:
-        return f"{'drafts':<9}none that should have paid"
-    gain = "" if speculation.gain is None else f"; decode {speculation.gain:.2f}x as fast as in steps without them"
-    return f"{'drafts':<9}{speculation.accepted} of {speculation.drafted} tokens kept{gain}"
+def _drafts_lines(speculation: Speculation) -> list[str]:
+    return textwrap.wrap(f"{'drafts':<9}{drafts_text(speculation)}", WIDTH, subsequent_indent=" " * 9)
 
 
 def _kv_line(result: Result) -> str:

@@ -1,0 +1,42 @@
+"""What may be lost to guesses: a small share of all work and a part of what right ones have saved.
+
+Every kind of guess has a purse of its own, so that one that is always wrong takes nothing from one that is right. Kept
+by the speculation; all amounts are seconds of StepCost.
+"""
+
+from dataclasses import dataclass
+
+PURSE_SHARE = 0.015  # of all work, for all kinds together
+KEPT_SAVINGS_SHARE = 0.05  # of all work: earlier luck does not pay for a long bad spell
+
+
+@dataclass(slots=True)
+class Purse:
+    """Of one kind of guess."""
+
+    share: float  # of all work
+    credit_s: float = 0.0  # given once, before anything was earned
+    total_s: float = 0.0  # all work
+    lost_s: float = 0.0  # of it, guessing and verifying what was refused
+    balance_s: float = 0.0
+
+    def lend(self, credit_s: float) -> None:
+        """Once, for a first try that work so far would not pay for."""
+        if not self.credit_s:
+            self.credit_s = credit_s
+            self.balance_s += credit_s
+
+    def earn(self, step_s: float) -> None:
+        """A step was run."""
+        self.total_s += step_s
+        self.balance_s += self.share * step_s
+        self._keep()
+
+    def settle(self, *, spent_s: float, saved_s: float, refused_share: float) -> None:
+        """Guesses took and saved so much; of the tokens a share was refused."""
+        self.lost_s += spent_s * refused_share
+        self.balance_s += saved_s - spent_s
+        self._keep()
+
+    def _keep(self) -> None:
+        self.balance_s = min(self.balance_s, max(KEPT_SAVINGS_SHARE * self.total_s, self.credit_s))

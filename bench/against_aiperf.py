@@ -1,21 +1,21 @@
 """aiperf and `twostroke bench serve` in turn against one server whose times are known.
 
-    python bench/against_aiperf.py --aiperf PATH/TO/aiperf --tokenizer FOLDER [--repeat 3]
+    python bench/against_aiperf.py --aiperf PATH/TO/aiperf [--repeat 3]
 
 The mock answers on schedule in a process of its own; both tools keep the same number of streams of the same lengths.
-Printed are the medians both find and by how much they differ: 2 % is the limit. aiperf (0.13.0)
-wants a tokenizer in the layout of the hub's cache: FOLDER holds the files of one, which are copied into a cache of
-their own. aiperf lives in an environment of its own; nothing here imports it.
+Printed are the medians both find and by how much they differ: 2 % is the limit. aiperf (0.13.0) lives in an environment
+of its own; nothing here imports it. It wants a tokenizer in the layout of the hub's cache: it gets one of single bytes.
 """
 
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from statistics import median
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from twostroke.traffic.load import LoadConfig, run_load
 from twostroke.traffic.self_test import mock_process
@@ -29,13 +29,12 @@ STREAMS, REQUESTS, PROMPT, TOKENS = 4, 40, 64, 64
 def main() -> None:
     parser = argparse.ArgumentParser(description="aiperf and ours in turn.")
     parser.add_argument("--aiperf", type=Path, required=True)
-    parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
     ours: list[tuple[float, float]] = []
     theirs: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as folder, mock_process(ttft_s=TTFT_S, itl_s=ITL_S) as address:
-        place_tokenizer(options.tokenizer, Path(folder))
+        place_tokenizer(Path(folder))
         for _ in range(options.repeat):
             ours.append(by_us(address))
             theirs.append(by_aiperf(options.aiperf, address, Path(folder)))
@@ -84,12 +83,19 @@ def by_aiperf(program: Path, address: str, folder: Path) -> tuple[float, float]:
     return report["time_to_first_token"]["p50"] / 1e3, report["inter_token_latency"]["p50"] / 1e3
 
 
-def place_tokenizer(source: Path, home: Path) -> None:
-    """The hub's cache layout, so that it is found without a network."""
+def place_tokenizer(home: Path) -> None:
+    """In the layout of the hub's cache, so that it is found without a network."""
     model = home / "hub" / "models--local--tokenizer"
-    (model / "refs").mkdir(parents=True)
+    files = model / "snapshots" / REVISION
+    files.mkdir(parents=True)
+    (model / "refs").mkdir()
     (model / "refs" / "main").write_text(REVISION)
-    shutil.copytree(source, model / "snapshots" / REVISION)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(files / "tokenizer.json"))
+    (files / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
 
 
 def spread(seconds: list[float]) -> str:

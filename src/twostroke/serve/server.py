@@ -51,11 +51,15 @@ def listen(host: str = "127.0.0.1", port: int = 8000) -> socket.socket:
         raise ConfigError(f"port {port} does not exist: take one from 1 to {MAX_PORT}, or 0 for any free one")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=1024)
+        listener = socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
         why = "another program listens there" if getattr(error, "errno", None) == errno.EADDRINUSE else str(error)
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise ConfigError(f"cannot listen on {shown}: {why}; choose another address or port") from None
+    # Connections inherit it. Without it a token waits until the client has acknowledged the one before, up to 40 ms:
+    # asyncio turns Nagle's algorithm off only where a socket was made with the protocol's number.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def serve(

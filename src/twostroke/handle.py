@@ -135,6 +135,7 @@ def result_of(tokens: Sequence[TokenEvent], finish: FinishEvent) -> Result:
         seed=finish.seed,
         logprobs=tuple(token.logprob for token in tokens),
         top_logprobs=tuple(token.top_logprobs for token in tokens),
+        prompt_logprobs=tokens[0].prompt_logprobs if tokens else finish.prompt_logprobs,
         error=finish.error,
         stop_reason=finish.stop_reason,
         speculation=finish.speculation,

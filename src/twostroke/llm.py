@@ -42,7 +42,7 @@ from twostroke.errors import (
 from twostroke.handle import EventStream, Handle, ResultCollector
 from twostroke.load import ARITHMETIC_VERSION, load_model
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
-from twostroke.params import BeamSearch, SamplingParams
+from twostroke.params import MAX_PROMPT_SCORES, BeamSearch, SamplingParams
 from twostroke.phase_use import phase_report
 from twostroke.program.cost import Row
 from twostroke.prompt import Message, Prompt, contents_of, is_chat, refuse_lone_surrogates, several
@@ -283,6 +283,7 @@ class LLM:
         token_ids = self._prompt_ids(prompt, params.max_tokens, spent)
         self._check_ids(token_ids)
         self._check_context(len(token_ids), params.max_tokens)
+        _check_scores(len(token_ids), params.prompt_logprobs)
         grammar = self._grammar(params.structure, spent)
         request = Request(
             request_id=request_id or f"r{next(self._request_numbers)}",
@@ -512,6 +513,19 @@ def _check_names(*, request_id: object, choice_index: object, salt: object) -> N
         )
     if not isinstance(salt, str):
         raise ParamsError(f"salt is {salt!r}: it must be text", field="salt")
+
+
+def _check_scores(num_prompt: int, prompt_logprobs: int | None) -> None:
+    """Log-probabilities of a prompt are kept until its first token is told: no more than there is room for."""
+    if prompt_logprobs is None or (num := num_prompt * (prompt_logprobs + 1)) <= MAX_PROMPT_SCORES:
+        return
+    most = MAX_PROMPT_SCORES // num_prompt - 1
+    fix = "score the prompt in parts" if most < 0 else f"prompt_logprobs of at most {most} fits"
+    raise ParamsError(
+        f"prompt_logprobs is {prompt_logprobs}: {_tokens(num_prompt, 'prompt token')} x {prompt_logprobs + 1} = {num} "
+        f"log-probabilities, the limit is {MAX_PROMPT_SCORES}: {fix}",
+        field="prompt_logprobs",
+    )
 
 
 def _tokens(count: int, noun: str = "token") -> str:

@@ -10,6 +10,7 @@ from twostroke.stop_pattern import compile_patterns
 from twostroke.structure import Structure
 
 MAX_LOGPROBS = 20  # OpenAI's limit for top_logprobs
+MAX_PROMPT_SCORES = 2**16  # of one request: some 10 MB in memory, and as much JSON
 MAX_STOP_STRINGS = 16
 MAX_STOP_PATTERNS = 4
 MAX_LOGIT_BIAS = 100.0  # OpenAI's limits: beyond them a token is out of reach or alone anyway
@@ -27,6 +28,7 @@ NOT_WITH_BEAM = (
     "min_tokens",
     "seed",
     "logprobs",
+    "prompt_logprobs",
     "stop_regex",
     "structure",
 )
@@ -96,6 +98,7 @@ class SamplingParams:
     include_stop: bool = False
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     structure: Structure | None = None
     beam: BeamSearch | None = None
 
@@ -112,7 +115,9 @@ class SamplingParams:
             _check_int("seed", self.seed, 0, MAX_SEED)
         if self.logprobs is not None:
             _check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
-        _check_int("max_tokens", self.max_tokens, 1, None)
+        if self.prompt_logprobs is not None:
+            _check_int("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+        _check_int("max_tokens", self.max_tokens, 1 if self.prompt_logprobs is None else 0, None)
         _check_int("min_tokens", self.min_tokens, 0, None)
         if self.min_tokens > self.max_tokens:
             raise ParamsError(

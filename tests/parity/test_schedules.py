@@ -102,6 +102,7 @@ class Lab:
         self.num_preemptions = 0
         self.num_hits = 0
         self.answers: Answers = {}  # of the last run
+        self.told: list[Listener] = []  # of the last run, in the order asked
 
     def run(
         self,
@@ -130,6 +131,7 @@ class Lab:
         self.num_preemptions += scheduler.num_preemptions
         self.num_hits += cache.num_hits
         assert all(listener.finish is not None and listener.finish.error is None for listener in listeners)
+        self.told = listeners
         self.answers = {
             (tuple(prompt), params): listener.token_ids
             for (prompt, params), listener in zip(asked, listeners, strict=True)

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from twostroke.core.account import Account
 from twostroke.core.sequence import FinishReason
-from twostroke.core.step import TokenLogprob
+from twostroke.core.step import ScoredToken, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,10 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """One output token; `text` is what became showable with it (often nothing, never half a character)."""
+    """One output token; `text` is what became showable with it (often nothing, never half a character).
+
+    `prompt_logprobs` comes with the first event of a request that asked for it, one of every prompt token.
+    """
 
     request_id: str
     token_id: int
@@ -96,6 +99,7 @@ class TokenEvent:
     time_s: float
     logprob: float | None = None
     top_logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[ScoredToken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ class FinishEvent:
     stop_reason: str | int | None = None
     speculation: Speculation | None = None  # where drafts were asked for
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; the tokens told before are the first one's
+    prompt_logprobs: tuple[ScoredToken, ...] = ()  # of an answer without a token
 
 
 Event = TokenEvent | FinishEvent

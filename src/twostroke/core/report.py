@@ -7,7 +7,7 @@ from twostroke.core.account import Account
 from twostroke.core.event import Beam, KVUsage, Speculation, Timing, Usage
 from twostroke.core.ledger import Ledger
 from twostroke.core.sequence import FinishReason
-from twostroke.core.step import TokenLogprob
+from twostroke.core.step import ScoredToken, TokenLogprob
 
 
 class Bound(StrEnum):
@@ -51,6 +51,7 @@ class Result:
     seed: int
     logprobs: tuple[float | None, ...] = ()
     top_logprobs: tuple[tuple[TokenLogprob, ...], ...] = ()
+    prompt_logprobs: tuple[ScoredToken, ...] = ()  # where they were asked for: one per prompt token
     error: str | None = None
     stop_reason: str | int | None = None  # the stop string, pattern or id that ended it
     speculation: Speculation | None = None  # where drafts were asked for

@@ -34,6 +34,7 @@ class Sequence:
     token_ids: list[int]
     num_computed: int = 0
     num_cached: int = 0  # prompt tokens found in the prefix cache at first admission
+    num_scored: int = 0  # prompt tokens behind the first whose log-probability is known, where it was asked for
     num_preemptions: int = 0
     status: SequenceStatus = SequenceStatus.WAITING
     finish_reason: FinishReason | None = None  # none of a finished one: its group outran it
@@ -69,6 +70,17 @@ class Sequence:
     @property
     def num_missing(self) -> int:
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def num_unscored(self) -> int:
+        """Prompt tokens whose log-probability was asked for and is not known yet."""
+        return 0 if self.request.params.prompt_logprobs is None else self.num_prompt_tokens - 1 - self.num_scored
+
+    def num_scored_until(self, end: int) -> int:
+        """Tokens not yet scored that a row from the computed ones to `end` scores: each by the one before it."""
+        if not self.num_unscored:
+            return 0
+        return max(min(end, self.num_prompt_tokens - 1) - max(self.num_computed, self.num_scored), 0)
 
     @property
     def num_output_tokens(self) -> int:

@@ -22,11 +22,12 @@ class RowPlan(NamedTuple):
     needs_logits: bool  # the row reaches the newest token, so the next one is sampled
     is_recompute: bool = False
     draft_token_ids: tuple[int, ...] = ()  # the last of `num_tokens`: guesses to verify, one logits row each
+    num_scored: int = 0  # the next token of so many is in the prompt and wants its log-probability
 
     @property
     def num_logits(self) -> int:
-        """Rows of logits it needs: one per token it may grow by."""
-        return 1 + len(self.draft_token_ids) if self.needs_logits else 0
+        """Rows of logits it needs, those of its last tokens: one per token that is scored or that it may grow by."""
+        return self.num_scored + (1 + len(self.draft_token_ids) if self.needs_logits else 0)
 
     @property
     def without_drafts(self) -> "RowPlan":
@@ -75,6 +76,18 @@ class SampledToken(NamedTuple):
     logprob: float | None = None
     top_logprobs: tuple[TokenLogprob, ...] = ()
     error: str | None = None
+
+
+class ScoredToken(NamedTuple):
+    """A token of a prompt as the model saw it coming: raw log-softmax, its place in the ranking, the best others.
+
+    The first token of a prompt follows nothing: it has neither. Nor has one of logit -inf a log-probability.
+    """
+
+    token_id: int
+    logprob: float | None = None
+    rank: int | None = None
+    top_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Fork(NamedTuple):

@@ -22,6 +22,7 @@ from twostroke.engine.cost_fit import StepCostFit
 from twostroke.engine.kv_store import KVSize, kv_usage, kv_usage_of_beams
 from twostroke.engine.live import Live, Member
 from twostroke.engine.output_stream import OutputStream
+from twostroke.engine.scores import score_prompts
 from twostroke.engine.stream import Listener, TextStream
 from twostroke.engine.verify import draw_tokens
 from twostroke.errors import CapacityError, KernelError, ParamsError
@@ -175,7 +176,8 @@ class Engine:
     def _sample(self, plan: StepPlan, logits: npt.NDArray[np.float32] | str) -> tuple[SampledToken, ...]:
         if isinstance(logits, str):
             return tuple(SampledToken(row.sequence_id, 0, error=logits) for row in plan.rows)
-        return tuple(draw_tokens(self._sampler, logits, plan, self._members))
+        failures = score_prompts(self._sampler, logits, plan, self._members)
+        return (*failures, *draw_tokens(self._sampler, logits, plan, self._members))
 
     def _decide(self, plan: StepPlan, tokens: tuple[SampledToken, ...]) -> StepResult:
         """Ends that only text or a group can tell, or that went wrong; the scheduler knows the others."""
@@ -192,6 +194,8 @@ class Engine:
                 finished.update((each.sequence.sequence_id, FinishReason.ERROR) for each in live.members)
             elif isinstance(live.stream, BeamStream):
                 groups[live.request.request_id] = live
+            elif not live.request.params.max_tokens:
+                finished[token.sequence_id] = FinishReason.LENGTH  # the prompt alone was asked for
             else:
                 taken.append(token)
                 if live.stream.accept(token):

@@ -3,10 +3,12 @@
 Lives on the engine's thread. `accept` decides (before commit), `hand_over` and `finish` tell (after it).
 """
 
+from collections.abc import Iterable
+
 from twostroke.core.event import FinishEvent, KVUsage, Speculation, Timing, TokenEvent, Usage
 from twostroke.core.request import Request
 from twostroke.core.sequence import FinishReason, Sequence
-from twostroke.core.step import SampledToken
+from twostroke.core.step import SampledToken, ScoredToken
 from twostroke.engine.stream import Listener, Stream, TextStream
 from twostroke.sample.stop import StopMatcher
 
@@ -19,11 +21,24 @@ class OutputStream(Stream):
         self._text = text
         self._stop = StopMatcher(request.params.stop, request.stop_patterns, includes_match=request.params.include_stop)
         self._pending: list[tuple[SampledToken, str]] = []  # of this step: one, or several with right drafts
+        self._scores: list[ScoredToken] = []
         self._last_token_s: float | None = None
         self._first_text_s: float | None = None
         self.speculation: Speculation | None = None  # set at the end where drafts were tried
         self._num_accepted = 0
         self._num_handed = 0
+
+    def take_scores(self, scores: Iterable[ScoredToken]) -> None:
+        """The log-probabilities of the next prompt tokens; the first event tells all of them."""
+        self._scores += scores
+
+    def _told_scores(self) -> tuple[ScoredToken, ...]:
+        """Those of the whole prompt, once; none of a prompt that was not read to its end."""
+        prompt = self.request.prompt_token_ids
+        is_told = self._num_handed > 1 or self.request.params.prompt_logprobs is None
+        if is_told or len(self._scores) < len(prompt) - 1:
+            return ()
+        return (ScoredToken(prompt[0]), *self._scores)
 
     def accept(self, token: SampledToken) -> bool:
         """Take the next token; True when its text completes a stop. Stop ids show no text unless asked to."""
@@ -66,6 +81,7 @@ class OutputStream(Stream):
                 time_s=now_s,
                 logprob=token.logprob,
                 top_logprobs=token.top_logprobs,
+                prompt_logprobs=self._told_scores(),
             )
         )
 
@@ -93,6 +109,7 @@ class OutputStream(Stream):
                 seed=self.request.seed,
                 stop_reason=self._stop_reason(sequence) if reason is FinishReason.STOP else None,
                 speculation=self.speculation,
+                prompt_logprobs=() if self._num_handed else self._told_scores(),
                 error=error or (None if reason is not FinishReason.ERROR else "the request failed"),
             )
         )

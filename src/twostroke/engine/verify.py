@@ -35,8 +35,8 @@ def draw_tokens(
     places, start = [], 0
     for row in plan.rows:
         if row.needs_logits:
-            places.append(_Place(row, members[row.sequence_id], 0, start))
-            start += row.num_logits
+            places.append(_Place(row, members[row.sequence_id], 0, start + row.num_scored))
+        start += row.num_logits
     drawn: list[SampledToken] = []
     while places:
         taken = logits if len(places) == len(logits) else logits[[place.logits_row for place in places]]

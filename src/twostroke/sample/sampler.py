@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from twostroke import _native
 from twostroke._native import SamplingState
 from twostroke.core.request import Request
-from twostroke.core.step import SampledToken, TokenLogprob
+from twostroke.core.step import SampledToken, ScoredToken, TokenLogprob
 from twostroke.core.strategy import AnswerGrammar
+from twostroke.sample.scoring import score_tokens
 
 __all__ = ["NO_TOKEN", "Sampler", "SamplingRow", "SamplingState"]
 
@@ -82,6 +83,10 @@ class Sampler:
             frequency_penalty=0.0,
             num_logprobs=num_candidates,
         )
+
+    def score(self, logits: NDArray[np.float32], token_ids: Sequence[int], *, num_best: int) -> list[ScoredToken]:
+        """How likely each row of `logits` holds its token; see scoring.py. Raises ValueError for broken logits."""
+        return score_tokens(self._native, logits, token_ids, vocab_size=self.vocab_size, num_best=num_best)
 
     def close(self) -> None:
         """Let go of the threads; it cannot sample any more. May be called twice."""

@@ -93,7 +93,7 @@ class Admission:
         """Whether its wanted blocks fit beside what running sequences were promised, once `giving` let go."""
         giving = tuple(giving)
         held, idle = self._cache.num_held_by(sequence.sequence_id), (0,) * self._cache.num_groups
-        if self._config.enable_prefix_cache:
+        if self._config.enable_prefix_cache and not sequence.num_unscored:
             hit = self._cache.probe(sequence.sequence_id, sequence.token_ids)
             if hit.num_tokens > sequence.num_computed:
                 held, idle = hit.num_held, hit.num_idle
@@ -162,7 +162,7 @@ class Admission:
 
 def _longest(sequence: Sequence) -> int:
     """Most tokens it can ever have computed: the last one is sampled and never computed."""
-    return sequence.num_prompt_tokens + sequence.request.params.max_tokens - 1
+    return sequence.num_prompt_tokens + max(sequence.request.params.max_tokens - 1, 0)
 
 
 def _width(sequence: Sequence) -> int:

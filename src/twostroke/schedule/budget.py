@@ -40,15 +40,18 @@ class Tally:
         return self.cost.seconds_of(num_tokens=self.num_tokens, num_sampled=self.num_sampled, rows_s=self.rows_s)
 
 
-def chunk_within(tally: Tally, *, start_pos: int, num_missing: int, most: int, limit_s: float) -> int:
+def chunk_within(
+    tally: Tally, *, start_pos: int, num_missing: int, most: int, limit_s: float, is_scored: bool = False
+) -> int:
     """Largest chunk from `start_pos`, up to `most` tokens, that keeps the step within `limit_s`; 0 if none does.
 
-    A chunk with all `num_missing` tokens reaches the newest one, so it needs logits.
+    A chunk with all `num_missing` tokens reaches the newest one, so it needs logits; of a scored one all tokens do.
     """
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        step = tally.plus(start_pos=start_pos, num_tokens=middle, num_logits=int(middle == num_missing))
+        num_logits = middle if is_scored else int(middle == num_missing)
+        step = tally.plus(start_pos=start_pos, num_tokens=middle, num_logits=num_logits)
         if step.seconds <= limit_s:
             low = middle
         else:

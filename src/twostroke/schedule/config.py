@@ -12,6 +12,7 @@ class SchedulerConfig:
     max_rows: int = 32  # running sequences, so rows of a step
     max_step_tokens: int = 512  # the engine's buffers
     max_chunk_tokens: int = 512  # prefill tokens of one row
+    max_scored_tokens: int = 64  # rows of logits for prompts: a vocabulary of 262,144 makes them 67 MB
     max_waiting: int = 1024
     context_length: int | None = None  # prompt and answer; None: memory alone limits
     max_decode_stall_s: float = 0.050  # time prefill may add to a step in which someone decodes
@@ -24,7 +25,14 @@ class SchedulerConfig:
     output_quantile: float = 0.9  # admission keeps room for this quantile of outputs
 
     def __post_init__(self) -> None:
-        for name in ("max_rows", "max_step_tokens", "max_chunk_tokens", "min_prefill_tokens", "max_waiting"):
+        for name in (
+            "max_rows",
+            "max_step_tokens",
+            "max_chunk_tokens",
+            "min_prefill_tokens",
+            "max_waiting",
+            "max_scored_tokens",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
         for name in ("max_decode_stall_s", "max_step_s", "prefill_ageing_tokens_per_s", "priority_ageing_s"):

@@ -202,6 +202,7 @@ class Scheduler:
         end = row.start_pos + row.num_tokens - num_refused
         if row.is_recompute:
             self.num_recomputed_tokens += min(end, sequence.num_recompute_until) - row.start_pos
+        sequence.num_scored += row.num_scored
         sequence.num_computed = end
         sequence.token_ids += token_ids
         self._cache.commit(row.sequence_id, sequence.token_ids, num_computed=end, publish=self._publishes)
@@ -234,7 +235,7 @@ class Scheduler:
         self._cache.free(sequence_id)
         sequence.status = SequenceStatus.FINISHED
         sequence.finish_reason = reason
-        if reason in (FinishReason.STOP, FinishReason.LENGTH):
+        if reason in (FinishReason.STOP, FinishReason.LENGTH) and sequence.request.params.max_tokens:
             self._admission.learn_length(sequence.num_output_tokens / sequence.request.params.max_tokens)
         self._refused = None
         self._is_calm = False
@@ -281,24 +282,35 @@ class Scheduler:
         tally = None if self.step_cost is None else Tally.of(self.step_cost, decodes)
         limit_s = tally.seconds + config.max_decode_stall_s if tally is not None and decodes else config.max_step_s
         num_left = config.max_step_tokens - sum(row.num_tokens for row in decodes)
-        num_owed = config.min_prefill_tokens
+        num_owed, num_scorable = config.min_prefill_tokens, config.max_scored_tokens
         missing = [sequence for sequence in self._running.values() if not _decodes(sequence)]
         for sequence in prefill_order(missing, now_s=now_s, ageing_tokens_per_s=config.prefill_ageing_tokens_per_s):
             self._look_again(sequence)
             start_pos, num_missing = sequence.num_computed, sequence.num_missing
-            most = num_tokens = min(num_missing, config.max_chunk_tokens, num_left)
+            is_scored = sequence.num_unscored > 0
+            if is_scored and not num_scorable:
+                continue
+            most = num_tokens = min(
+                num_missing, config.max_chunk_tokens, num_left, num_scorable if is_scored else num_missing
+            )
             if tally is not None:
-                within = chunk_within(tally, start_pos=start_pos, num_missing=num_missing, most=most, limit_s=limit_s)
+                within = chunk_within(
+                    tally,
+                    start_pos=start_pos,
+                    num_missing=num_missing,
+                    most=most,
+                    limit_s=limit_s,
+                    is_scored=is_scored,
+                )
                 num_tokens = max(within, min(most, num_owed))
             if num_tokens <= 0:
                 break
             if self._has_blocks(sequence, start_pos + num_tokens, made):
-                rows.append(self._prefill_row(sequence, num_tokens))
+                rows.append(row := self._prefill_row(sequence, num_tokens))
                 num_left, num_owed = num_left - num_tokens, num_owed - num_tokens
+                num_scorable -= row.num_scored
                 if tally is not None:
-                    tally = tally.plus(
-                        start_pos=start_pos, num_tokens=num_tokens, num_logits=int(num_tokens == num_missing)
-                    )
+                    tally = tally.plus(start_pos=start_pos, num_tokens=num_tokens, num_logits=row.num_logits)
         return rows
 
     def _prefill_row(self, sequence: Sequence, num_tokens: int) -> RowPlan:
@@ -313,6 +325,7 @@ class Scheduler:
             Phase.PREFILL,
             needs_logits=num_tokens == sequence.num_missing,
             is_recompute=start_pos < sequence.num_recompute_until,
+            num_scored=sequence.num_scored_until(start_pos + num_tokens),
         )
 
     def _look_again(self, sequence: Sequence) -> None:
@@ -321,7 +334,7 @@ class Scheduler:
             self._refused = None
 
     def _adopt_prefix(self, sequence: Sequence) -> bool:
-        if not self.config.enable_prefix_cache:
+        if not self.config.enable_prefix_cache or sequence.num_unscored:  # what is found has no logits
             return False
         hit = self._cache.probe(sequence.sequence_id, sequence.token_ids)
         if hit.num_tokens <= sequence.num_computed:

@@ -13,7 +13,7 @@ TINY = math.nextafter(0.0, 1.0)
 ABOVE_ONE, ABOVE_TWO = math.nextafter(1.0, 2.0), math.nextafter(2.0, 3.0)
 HUGE = 1.7976931348623157e308
 NUMBERS = ["temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"]
-WHOLE_NUMBERS = ["top_k", "seed", "max_tokens", "min_tokens", "logprobs"]
+WHOLE_NUMBERS = ["top_k", "seed", "max_tokens", "min_tokens", "logprobs", "prompt_logprobs"]
 
 
 def refusal(**fields: Any) -> str:
@@ -42,6 +42,7 @@ def test_nothing_said_is_greedy_and_unfiltered() -> None:
         "stop_token_ids": (),
         "ignore_eos": False,
         "logprobs": None,
+        "prompt_logprobs": None,
         "structure": None,
         "logit_bias": (),
         "min_tokens": 0,
@@ -117,6 +118,8 @@ def test_the_last_value_inside_is_taken_as_it_is(name: str, value: Any) -> None:
         ("seed", 2**64, f"seed is {2**64}: it must be from 0 to {2**64 - 1}"),
         ("max_tokens", 0, "max_tokens is 0: it must be at least 1"),
         ("logprobs", -1, "logprobs is -1: it must be from 0 to 20"),
+        ("prompt_logprobs", -1, "prompt_logprobs is -1: it must be from 0 to 20"),
+        ("prompt_logprobs", 1000, "prompt_logprobs is 1000: it must be from 0 to 20"),
         ("logprobs", 21, "logprobs is 21: it must be from 0 to 20"),
         ("min_tokens", -1, "min_tokens is -1: it must be at least 0"),
         ("min_tokens", 257, "min_tokens is 257: max_tokens is 256, it must not be more"),
@@ -144,6 +147,11 @@ def test_the_last_value_inside_is_taken_as_it_is(name: str, value: Any) -> None:
         ("stop_token_ids", ("1",), "stop_token_ids is '1': it must be a whole number"),
         ("stop_token_ids", [1], "stop_token_ids is [1]: it must be a tuple of ids"),
         ("stop_token_ids", None, "stop_token_ids is None: it must be a tuple of ids"),
+        ("stop_regex", ("a",) * 5, "stop_regex has 5 strings: the limit is 4"),
+        ("stop_regex", "a", "stop_regex is 'a': it must be a tuple of strings"),
+        ("stop_regex", ("a", "b)"), "stop_regex has 'b)': a ) at character 1 closes nothing"),
+        ("stop_regex", ("",), "stop_regex has an empty text: every answer would end at once"),
+        ("include_stop", 1, "include_stop is 1: it must be true or false"),
         ("ignore_eos", 1, "ignore_eos is 1: it must be true or false"),
         ("ignore_eos", None, "ignore_eos is None: it must be true or false"),
         ("ignore_eos", "no", "ignore_eos is 'no': it must be true or false"),
@@ -166,6 +174,16 @@ def test_no_number_field_takes_what_is_no_finite_number(name: str, value: Any) -
 @pytest.mark.parametrize("value", [True, False, 1.0, 1.5, "1", [1], math.nan])
 def test_no_whole_number_field_takes_anything_else(name: str, value: Any) -> None:
     assert refusal(**{name: value}) == f"{name} is {value!r}: it must be a whole number"
+
+
+def test_no_token_at_all_may_be_asked_for_where_the_prompt_is_scored() -> None:
+    assert SamplingParams(max_tokens=0, prompt_logprobs=0).max_tokens == 0
+    with pytest.raises(ParamsError, match="max_tokens is -1: it must be at least 0"):
+        SamplingParams(max_tokens=-1, prompt_logprobs=0)
+
+
+def test_stops_of_a_model_stay_in_front() -> None:
+    assert SamplingParams(stop=("a", "b")).and_stop(["c", "a", "c"]) == ("a", "b", "c", "c")
 
 
 def test_there_is_always_a_limit_for_tokens() -> None:

@@ -24,6 +24,7 @@ from twostroke.core.account import StepRecord
 from twostroke.core.clock import Clock, WallClock
 from twostroke.core.event import Event
 from twostroke.core.ledger import Part
+from twostroke.core.likeliest import MAX_TRIES, Tried, likeliest
 from twostroke.core.peaks import Peaks
 from twostroke.core.report import PhaseReport, Result
 from twostroke.core.request import Request
@@ -218,6 +219,22 @@ class LLM:
             wish = replace(wish, max_tokens=max_tokens)
         return self._answers([prompt], wish)[0]
 
+    def best_of(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, num_tries: int = 4, num_return: int = 1
+    ) -> list[Result]:
+        """The answers the model holds likeliest per token among `num_tries` drawn side by side, best first.
+
+        `logprobs` of `params` is at least 0: the choice is made by them. Tries differ by their choice index.
+        """
+        for name, value, high in (("num_tries", num_tries, MAX_TRIES), ("num_return", num_return, num_tries)):
+            if type(value) is not int or not 1 <= value <= high:
+                raise ParamsError(f"{name} is {value!r}: it must be a whole number from 1 to {high}", field=name)
+        params = self.default_params if params is None else params
+        params = replace(params, logprobs=params.logprobs or 0)
+        tries = self._answers([prompt] * num_tries, params, differ=True)
+        known = [Tried(number, _logprob_of(result), len(result.token_ids)) for number, result in enumerate(tries)]
+        return [tries[number] for number in likeliest(known, num_told=num_return)]
+
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> EventStream:
         """Events of one request as they happen, the finish last. Closing or dropping the stream early cancels it."""
         events: SimpleQueue[Event] = SimpleQueue()
@@ -352,23 +369,38 @@ class LLM:
         """Both phases of a result, judged against the machine's peaks where they are known."""
         return phase_report(result, cost=self._loaded.cost, peaks=peaks)
 
-    def _answers(self, prompts: Sequence[Prompt], params: SamplingParams | None) -> list[Result]:
-        """Results of all, in order. Where one fails, or the caller is interrupted, nothing goes on unheard."""
+    def _answers(
+        self, prompts: Sequence[Prompt], params: SamplingParams | None, *, differ: bool = False
+    ) -> list[Result]:
+        """Results of all, in order. Where one fails, or the caller is interrupted, nothing goes on unheard.
+
+        Under one seed equal prompts have equal answers unless they shall `differ`.
+        """
         handles: list[Handle] = []
         unfinished = iter(handles)  # sees what is appended later
         arrival_s = self._clock.now()  # of all: a later one waits while an earlier one is tokenised
         with _cancelled_on_error(handles):
-            for prompt in prompts:
-                handles.append(self._submit_in_turn(prompt, params, unfinished, arrival_s=arrival_s))
+            for number, prompt in enumerate(prompts):
+                handles.append(
+                    self._submit_in_turn(
+                        prompt, params, unfinished, arrival_s=arrival_s, choice_index=number if differ else 0
+                    )
+                )
             return [_checked(handle.result()) for handle in handles]
 
     def _submit_in_turn(
-        self, prompt: Prompt, params: SamplingParams | None, unfinished: Iterator[Handle], *, arrival_s: float
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        unfinished: Iterator[Handle],
+        *,
+        arrival_s: float,
+        choice_index: int,
     ) -> Handle:
         """Start a request; where the queue is full, once requests of the same call have ended."""
         while True:
             try:
-                return self._start(prompt, params, arrival_s=arrival_s, spent={})
+                return self._start(prompt, params, arrival_s=arrival_s, spent={}, choice_index=choice_index)
             except QueueFullError:
                 earlier = next(unfinished, None)
                 if earlier is None:  # it is full of others'
@@ -513,6 +545,11 @@ def _check_names(*, request_id: object, choice_index: object, salt: object) -> N
         )
     if not isinstance(salt, str):
         raise ParamsError(f"salt is {salt!r}: it must be text", field="salt")
+
+
+def _logprob_of(result: Result) -> float:
+    """Sum over the tokens of an answer that was asked for them."""
+    return sum(logprob for logprob in result.logprobs if logprob is not None)
 
 
 def _check_scores(num_prompt: int, prompt_logprobs: int | None) -> None:

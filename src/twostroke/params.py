@@ -74,9 +74,10 @@ class SamplingParams:
     first of them is complete: `stop` strings or `stop_regex`, patterns in Python's syntax that need no backtracking
     (see stop_pattern.py). `include_stop` shows what ended the answer: the match, or the text of a stop id. `logprobs`
     is the number of best alternatives to report beside the sampled token (0: the sampled token alone; None: none at
-    all). `structure` is a grammar the answer follows; what is not complete at max_tokens is cut there, finish reason
-    length. `beam` searches for the likeliest answer instead of drawing one: it goes with max_tokens, stop,
-    stop_token_ids, ignore_eos and a repetition_penalty of at least 1.
+    all), `prompt_logprobs` the same of every prompt token; then `max_tokens` may be 0. `structure` is a grammar the
+    answer follows; what is not complete at max_tokens is cut there, finish reason length. `beam` searches for the
+    likeliest answer instead of drawing one: it goes with max_tokens, stop, stop_token_ids, ignore_eos and a
+    repetition_penalty of at least 1.
 
     Raises ParamsError that names the field, the value and the limit.
     """

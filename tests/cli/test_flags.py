@@ -128,6 +128,8 @@ def install(
         (["--ignore-eos"], {"ignore_eos": True}),
         (["--json", "--logprobs", "0"], {"logprobs": 0}),
         (["--json", "--logprobs", "3"], {"logprobs": 3}),
+        (["--json", "--prompt-logprobs", "2"], {"prompt_logprobs": 2}),
+        (["--json", "--prompt-logprobs", "0", "--max-tokens", "0"], {"prompt_logprobs": 0, "max_tokens": 0}),
     ],
 )
 @pytest.mark.parametrize(

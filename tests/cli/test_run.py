@@ -112,6 +112,19 @@ def test_logprobs_join_the_json(capsys: Capture, home: Path, model: str) -> None
     assert all(len(entry["top"]) == 2 for entry in shown["logprobs"])
 
 
+def test_scores_of_the_prompt_join_the_json_with_no_answer_where_that_is_asked(
+    capsys: Capture, home: Path, model: str
+) -> None:
+    flags = ["-m", model, "--json", "--prompt-logprobs", "1", "--max-tokens", "0"]
+    shown = json.loads(said(capsys, home, *flags)[1])
+    assert set(shown) == KEYS | {"prompt_logprobs"}
+    assert (shown["text"], shown["usage"]["completion_tokens"]) == ("", 0)
+    first, *others = shown["prompt_logprobs"]
+    assert (first["logprob"], first["rank"], first["top"]) == (None, None, [])
+    assert len(others) == shown["usage"]["prompt_tokens"] - 1
+    assert all(score["logprob"] <= 0 and score["rank"] >= 1 and len(score["top"]) == 1 for score in others)
+
+
 def test_stop_ends_before_the_text(capsys: Capture, home: Path, model: str) -> None:
     assert said(capsys, home, "-m", model, "--quiet", "--stop", "sky", "--stop", "zzz") == (0, "The \n", "")
 

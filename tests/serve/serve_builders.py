@@ -10,10 +10,10 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from twostroke.core.account import Account, StepRecord
-from twostroke.core.event import Event, FinishEvent, KVUsage, Timing, TokenEvent, Usage
+from twostroke.core.event import Beam, Event, FinishEvent, KVUsage, Timing, TokenEvent, Usage
 from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
-from twostroke.core.step import TokenLogprob
+from twostroke.core.step import ScoredToken, TokenLogprob
 from twostroke.footprint import Footprint
 from twostroke.params import SamplingParams
 from twostroke.serve.app import create_app
@@ -52,6 +52,7 @@ class ScriptedModel:
         reason: FinishReason = FinishReason.STOP,
         error: str | None = None,
         stop_reason: str | int | None = None,
+        beams: Sequence[Beam] = (),
         pause_s: float = 0.0,
         name: str = MODEL,
         default_params: SamplingParams | None = None,
@@ -64,6 +65,7 @@ class ScriptedModel:
         self.reason = reason
         self.error = error
         self.stop_reason = stop_reason
+        self.beams = tuple(beams)
         self.pause_s = pause_s
         self.prompts: list[Any] = []
         self.params: list[SamplingParams] = []
@@ -166,6 +168,7 @@ class ScriptedModel:
         handle: ScriptedHandle,
     ) -> None:
         num_said, reason = 0, self.reason
+        scores = self._scores(prompt, params)
         for token_id, piece in enumerate(self.pieces):
             if num_said == params.max_tokens:
                 reason = FinishReason.LENGTH
@@ -173,14 +176,24 @@ class ScriptedModel:
             if handle.is_cancelled.wait(self.pause_s):
                 reason = FinishReason.CANCELLED
                 break
-            on_event(self._token(request_id, token_id, piece, params))
-            num_said += 1
+            on_event(dataclasses.replace(self._token(request_id, token_id, piece, params), prompt_logprobs=scores))
+            num_said, scores = num_said + 1, ()
         with self._lock:
             self.num_running -= 1
         usage = Usage(prompt_tokens=len(prompt), cached_tokens=1, completion_tokens=num_said)
         error = self.error if reason is FinishReason.ERROR else None
         finish = make_finish(request_id, reason=reason, text=self.rest, usage=usage, error=error)
-        on_event(dataclasses.replace(finish, stop_reason=self.stop_reason))
+        beams = self.beams[: params.beam.num_return] if params.beam is not None else ()
+        on_event(dataclasses.replace(finish, stop_reason=self.stop_reason, prompt_logprobs=scores, beams=beams))
+
+    def _scores(self, prompt: Any, params: SamplingParams) -> tuple[ScoredToken, ...]:
+        """Token i of the prompt, a byte each, has log-probability -i and rank i + 1 where they are asked for."""
+        if params.prompt_logprobs is None:
+            return ()
+        first, *others = self.encode(prompt) if not isinstance(prompt, list) else prompt
+        best = tuple(TokenLogprob(200 + index, -0.5 - index) for index in range(params.prompt_logprobs))
+        scored = [ScoredToken(token_id, -float(place), place + 1, best) for place, token_id in enumerate(others, 1)]
+        return (ScoredToken(first), *scored)
 
     def _token(self, request_id: str, token_id: int, piece: str, params: SamplingParams) -> TokenEvent:
         if params.logprobs is None:

@@ -129,11 +129,9 @@ def test_the_fields_that_must_be_there_are_named(path: str, own: str) -> None:
 
 @pytest.mark.parametrize(("path", "base"), ASKS)
 def test_all_unknown_fields_are_told_at_once_and_what_is_known(path: str, base: dict[str, Any]) -> None:
-    error = refused(path, base | {"beam_width": None, "Top_P": 1, "seed": 3})
-    assert (error["param"], error["code"]) == ("beam_width", "unknown_field")
-    assert error["message"].startswith(
-        "beam_width, Top_P are refused: this server does not honour them, leave them out"
-    )
+    error = refused(path, base | {"num_beams": None, "Top_P": 1, "seed": 3})
+    assert (error["param"], error["code"]) == ("num_beams", "unknown_field")
+    assert error["message"].startswith("num_beams, Top_P are refused: this server does not honour them, leave them out")
     known = error["message"].partition("(honoured: ")[2].rstrip(")").split(", ")
     assert {"model", "temperature", "min_p", "ledger", "logit_bias"} < set(known)
     assert known == sorted(known)

@@ -85,20 +85,12 @@ def test_both_limits_may_be_given_when_they_agree() -> None:
     assert "they mean the same" in str(refusal(make_chat(max_tokens=5, max_completion_tokens=6)))
 
 
-def test_the_log_probabilities_of_an_echoed_prompt_are_refused_not_left_out() -> None:
-    error = refusal(make_completion(echo=True, logprobs=1))
-    assert (error.status, error.param) == (400, "echo")
-    assert "log-probabilities of a prompt" in str(error)
-    assert read(make_completion(echo=True)).echoes
-    assert read(make_completion(echo=False, logprobs=1)).params.logprobs == 1
-
-
 @pytest.mark.parametrize(
     "name",
     [
         "input",
         "logit-bias",
-        "beam_width",
+        "num_beams",
         "Temperature",
         "echo",
         "best_of",

@@ -169,13 +169,6 @@ def test_prompts_times_choices_are_bounded() -> None:
     assert str(error) == "4 prompts x n of 3 are 12 answers: the limit is 8, send several requests"
 
 
-def test_best_of_is_fine_where_it_throws_nothing_away() -> None:
-    assert read(make_completion(best_of=1)).num_choices == 1
-    assert read(make_completion(best_of=3, n=3)).num_choices == 3
-    assert refusal(make_completion(best_of=3)).param == "best_of"
-    assert refusal(make_completion(best_of=10**6)).param == "best_of"
-
-
 # Fields that change nothing
 
 

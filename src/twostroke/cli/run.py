@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twostroke.cli.answer import follow
+from twostroke.cli.answer import Pending, follow
 from twostroke.cli.beams import all_answers, said_beam
 from twostroke.cli.exit_code import ExitCode
 from twostroke.cli.loading import (
@@ -21,7 +21,10 @@ from twostroke.cli.loading import (
     load,
 )
 from twostroke.cli.prompt import read_prompt
+from twostroke.cli.tries import Tries
 from twostroke.config import Config, resolve
+from twostroke.core.event import Event
+from twostroke.core.likeliest import MAX_TRIES
 from twostroke.core.peaks import Peaks
 from twostroke.core.report import Result
 from twostroke.core.sequence import FinishReason
@@ -66,6 +69,8 @@ def run(
     include_stop: Annotated[bool, typer.Option("--include-stop", help="Show the stop that ended the answer.")] = False,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past the model's end token.")] = False,
     logprobs: Annotated[int | None, typer.Option(help="With --json: log-probabilities and n best others.")] = None,
+    prompt_logprobs: Annotated[int | None, typer.Option(help="The same of the prompt; --max-tokens 0: alone.")] = None,
+    best_of: Annotated[int | None, typer.Option(help="Draw so many answers, show the likeliest per token.")] = None,
     beams: Annotated[int | None, typer.Option(help="Search for the likeliest answer with so many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="With --beams: above 0 favours long answers.")] = None,
     early_stopping: Annotated[str | None, typer.Option(help="With --beams: true, false (default) or never.")] = None,
@@ -79,8 +84,10 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="The answer alone: no report, no progress.")] = False,
 ) -> None:
     """Answer one prompt, then show what each phase did."""
-    if logprobs is not None and not as_json:
-        raise ConfigError("--logprobs needs --json, which has room for them")
+    for flag, value in (("--logprobs", logprobs), ("--prompt-logprobs", prompt_logprobs)):
+        if value is not None and not as_json:
+            raise ConfigError(f"{flag} needs --json, which has room for them")
+    num_tries = said_tries(best_of, has_beams=beams is not None)
     named = None if preset is None else said_preset(preset)
     beam = said_beam(beams=beams, length_penalty=length_penalty, early_stopping=early_stopping, num_return=num_return)
     said = said_params(
@@ -99,6 +106,7 @@ def run(
         include_stop=include_stop or None,
         ignore_eos=ignore_eos or None,
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
         beam=beam,
     )
     asked = question(prompt, system=system, raw=raw)
@@ -122,7 +130,7 @@ def run(
                 Terminal.of(sys.stderr, config).write_lines([line])
         if stop:
             said["stop"] = defaults.and_stop(stop)
-        result = answer(llm, asked, dataclasses.replace(defaults, **said), config)
+        result = answer(llm, asked, dataclasses.replace(defaults, **said), config, num_tries=num_tries)
     leave(result)
 
 
@@ -135,6 +143,17 @@ def said_params(**wishes: Any) -> dict[str, Any]:
         flag = OTHER_FLAGS.get(error.field, error.field.replace("_", "-"))
         raise ParamsError(f"--{flag}{str(error).removeprefix(error.field)}", field=error.field) from None
     return said
+
+
+def said_tries(best_of: int | None, *, has_beams: bool) -> int:
+    """Answers to draw for the one that is shown."""
+    if best_of is None:
+        return 1
+    if has_beams:
+        raise ConfigError("--best-of draws answers and --beams searches for one: drop one of them")
+    if not 1 <= best_of <= MAX_TRIES:
+        raise ConfigError(f"--best-of is {best_of}: it must be from 1 to {MAX_TRIES}")
+    return best_of
 
 
 def said_preset(name: str) -> Preset:
@@ -156,31 +175,43 @@ def question(prompt: str | None, *, system: str | None, raw: bool) -> Asked:
     return asked if system is None else [{"role": "system", "content": system}, *asked]
 
 
-def answer_and_report(llm: "LLM", asked: Asked, params: SamplingParams, config: Config) -> Result:
+def answer_and_report(
+    llm: "LLM", asked: Asked, params: SamplingParams, config: Config, *, num_tries: int = 1
+) -> Result:
     """Stream the answer to stdout, then the report to stderr."""
-    result = answer_quietly(llm, asked, params, config)
+    result = answer_quietly(llm, asked, params, config, num_tries=num_tries)
     lines = phase_report_lines(result, llm.report(result, peaks_of(llm, result, config)))
     Terminal.of(sys.stderr, config).write_lines(["", *lines])
     return result
 
 
-def answer_quietly(llm: "LLM", asked: Asked, params: SamplingParams, config: Config) -> Result:
+def answer_quietly(llm: "LLM", asked: Asked, params: SamplingParams, config: Config, *, num_tries: int = 1) -> Result:
     """Stream the answer and one line end to stdout."""
     out = Terminal.of(sys.stdout, config)
     has_several = params.beam is not None and params.beam.num_return > 1
     write = (lambda text: None) if has_several else out.write
-    result = follow(lambda on_event: llm.submit(asked, params, on_event=on_event), write)
+    result = follow(submitter(llm, asked, params, num_tries), write)
     out.write(all_answers(result) + "\n" if has_several else "\n")
     return result
 
 
-def answer_json(llm: "LLM", asked: Asked, params: SamplingParams, config: Config) -> Result:
+def answer_json(llm: "LLM", asked: Asked, params: SamplingParams, config: Config, *, num_tries: int = 1) -> Result:
     """One object on stdout once the answer has ended."""
-    result = follow(lambda on_event: llm.submit(asked, params, on_event=on_event), lambda text: None)
+    result = follow(submitter(llm, asked, params, num_tries), lambda text: None)
     report = llm.report(result, peaks_of(llm, result, config))
     shown = json_report(result, report, with_logprobs=params.logprobs is not None)
     sys.stdout.write(json.dumps(shown, ensure_ascii=False, allow_nan=False) + "\n")
     return result
+
+
+def submitter(
+    llm: "LLM", asked: Asked, params: SamplingParams, num_tries: int
+) -> Callable[[Callable[[Event], None]], Pending]:
+    """What starts the request, or all tries of it."""
+    if num_tries == 1:
+        return lambda on_event: llm.submit(asked, params, on_event=on_event)
+    scored = dataclasses.replace(params, logprobs=params.logprobs or 0)
+    return lambda on_event: Tries(llm, asked, scored, num_tries=num_tries, on_event=on_event)
 
 
 def peaks_of(llm: "LLM", result: Result, config: Config) -> Peaks:

@@ -9,6 +9,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -142,10 +143,12 @@ class Answers:
         if self.cause is not None:
             raise self.failure()
 
+        later = replace(params, prompt_logprobs=None) if params.max_tokens else params  # a prompt is scored once
+
         def start(index: int) -> Asked:
             return model.submit(
                 prompts[index // num_choices],
-                params,
+                params if index % num_choices == 0 else later,
                 on_event=self.listener(index),
                 arrival_s=arrival_s,
                 request_id=self._name_of(index, len(prompts) * num_choices),

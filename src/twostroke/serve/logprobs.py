@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from twostroke.core.event import TokenEvent
-from twostroke.core.step import TokenLogprob
+from twostroke.core.step import ScoredToken, TokenLogprob
 from twostroke.serve.served_model import ServedModel
 
 
@@ -33,10 +33,10 @@ class CompletionLogprobs:
 
     def __init__(self, model: ServedModel, *, num_characters: int = 0) -> None:
         self._model = model
-        self._num_characters = num_characters
+        self.num_characters = num_characters
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def of(self, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
+    def of(self, tokens: Sequence[TokenEvent] | Sequence[ScoredToken]) -> dict[str, Any]:
         """`text_offset` counts whole characters before a token; alternatives of equal text keep the likeliest."""
         return {
             "tokens": [self._text_of(token.token_id) for token in tokens],
@@ -45,7 +45,7 @@ class CompletionLogprobs:
             "text_offset": [self._offset_before(token.token_id) for token in tokens],
         }
 
-    def _alternatives(self, token: TokenEvent) -> dict[str, float] | None:
+    def _alternatives(self, token: TokenEvent | ScoredToken) -> dict[str, float] | None:
         if token.logprob is None:
             return None
         found: dict[str, float] = {}
@@ -64,8 +64,8 @@ class CompletionLogprobs:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in shown)
 
     def _offset_before(self, token_id: int) -> int:
-        offset = self._num_characters
-        self._num_characters += len(self._decoder.decode(self._model.token_bytes(token_id) or b""))
+        offset = self.num_characters
+        self.num_characters += len(self._decoder.decode(self._model.token_bytes(token_id) or b""))
         return offset
 
 

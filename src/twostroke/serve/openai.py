@@ -5,16 +5,19 @@ OpenAI's 1) and max_tokens 256, unless the model brings its own. Called by the r
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twostroke.params import SamplingParams
+from twostroke.presets import Preset
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.fields import MAX_LISTED, Fields, shown, wrong
 from twostroke.serve.harmless import take_harmless
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.messages import read_messages
+from twostroke.serve.prompt_scores import PromptWish, read_prompt_wish
 from twostroke.serve.sampling_fields import read_params
+from twostroke.serve.strategy_fields import read_strategy
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 
@@ -39,7 +42,10 @@ class Wish:
     is_stream: bool
     stream: StreamWish = field(default_factory=StreamWish)
     num_choices: int = 1
-    echoes: bool = False  # the prompt's text comes before the answer's
+    num_told: int | None = None  # of them, where only the best are told
+    hides_logprobs: bool = False  # they are computed to find the best
+    prompt: PromptWish = field(default_factory=PromptWish)
+    preset: Preset | None = None
     wants_ledger: bool = False
     timeout_s: float | None = None
     keep_alive_s: float | None = None  # not asked for in OpenAI's API
@@ -49,6 +55,10 @@ class Wish:
     @property
     def prompt_field(self) -> str:
         return "messages" if self.is_chat else "prompt"
+
+    @property
+    def shows_logprobs(self) -> bool:
+        return self.params.logprobs is not None and not self.hides_logprobs
 
     @property
     def num_answers(self) -> int:
@@ -68,25 +78,29 @@ def read_wish(
     model = read_model(fields, models)
     is_stream = fields.flag("stream") or False
     prompts: tuple[Prompt, ...] = (read_messages(fields),) if is_chat else _prompts(fields, limits)
+    strategy = read_strategy(
+        fields, defaults, is_chat=is_chat, is_stream=is_stream, num_prompts=len(prompts), limits=limits
+    )
+    prompt = read_prompt_wish(fields, is_chat=is_chat, is_stream=is_stream)
+    params = read_params(fields, strategy.defaults, is_chat=is_chat, limits=limits, prompt_logprobs=prompt.num_scored)
+    hides_logprobs = strategy.picks and params.logprobs is None
     wish = Wish(
         model=model,
         prompts=prompts,
-        params=read_params(fields, defaults, is_chat=is_chat, limits=limits),
+        params=replace(params, logprobs=0) if hides_logprobs else params,
         is_chat=is_chat,
         is_stream=is_stream,
         stream=_stream_wish(fields, is_stream=is_stream),
-        num_choices=_num_choices(fields, len(prompts), is_chat=is_chat, limits=limits),
-        echoes=not is_chat and (fields.flag("echo") or False),
+        num_choices=strategy.num_tried,
+        num_told=strategy.num_told if strategy.picks else None,
+        hides_logprobs=hides_logprobs,
+        prompt=prompt,
+        preset=strategy.preset,
         wants_ledger=fields.flag("ledger") or False,
         timeout_s=_timeout_s(fields, limits),
         salt=fields.text("cache_salt") or "",
         structure_field="response_format" if values.get("structured_outputs") is None else "structured_outputs",
     )
-    if wish.echoes and wish.params.logprobs is not None:
-        raise ApiError(
-            "echo and logprobs are both given: the log-probabilities of a prompt are not told here, send one of them",
-            param="echo",
-        )
     take_harmless(fields)
     fields.end()
     fields.refuse_unknown()
@@ -126,22 +140,6 @@ def _stream_wish(fields: Fields, *, is_stream: bool) -> StreamWish:
             param="stream_options.continuous_usage_stats",
         )
     return StreamWish(includes_usage=usage, has_running_usage=running, has_progress=progress)
-
-
-def _num_choices(fields: Fields, num_prompts: int, *, is_chat: bool, limits: LimitsConfig) -> int:
-    num_choices = fields.whole("n", low=1, high=limits.max_choices) or 1
-    best_of = None if is_chat else fields.whole("best_of", low=1, high=limits.max_choices)
-    if best_of is not None and best_of != num_choices:
-        raise ApiError(
-            f"best_of is {best_of} and n is {num_choices}: no answer is thrown away here, send n alone", param="best_of"
-        )
-    if num_prompts * num_choices > limits.max_answers:
-        raise ApiError(
-            f"{num_prompts} prompts x n of {num_choices} are {num_prompts * num_choices} answers: "
-            f"the limit is {limits.max_answers}, send several requests",
-            param="n",
-        )
-    return num_choices
 
 
 def _timeout_s(fields: Fields, limits: LimitsConfig) -> float | None:

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from twostroke.core.clock import unix_time_s
-from twostroke.core.event import Event, FinishEvent, TokenEvent
+from twostroke.core.event import Beam, Event, FinishEvent, TokenEvent
+from twostroke.core.likeliest import Tried, likeliest
 from twostroke.core.sequence import FinishReason
+from twostroke.presets import Preset
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.logprobs import CompletionLogprobs, chat_logprobs
 from twostroke.serve.openai import Wish
+from twostroke.serve.prompt_scores import Scores, echoed_logprobs, told_scores
 from twostroke.serve.served_model import ServedModel
 from twostroke.view.json_report import json_ledger
 
@@ -20,41 +23,68 @@ from twostroke.view.json_report import json_ledger
 class Choice:
     """One answer as it grows. Tokens whose text is held back wait for the text that comes with a later one."""
 
-    def __init__(self, index: int, *, wish: Wish, model: ServedModel, prompt_text: str) -> None:
+    def __init__(
+        self, index: int, *, wish: Wish, model: ServedModel, prompt_text: str, first: "Choice | None" = None
+    ) -> None:
+        """`first` is the choice of the same prompt for which the prompt was scored; None: this one."""
         self.index = index
         self.text = ""
         self.num_tokens = 0
+        self.logprob_sum = 0.0  # where it is known
+        self.prompt_text = prompt_text
         self.finish: FinishEvent | None = None
         self.all_tokens: list[TokenEvent] = []  # only where log-probabilities are told
         self._untold: list[TokenEvent] = []
-        self._prompt_text = prompt_text
+        self._is_prompt_told = False
+        self._tells_scores = wish.prompt.echoes and wish.shows_logprobs
+        self._owes_scores = self._tells_scores
+        self._scores: Scores = ()
+        self._first = first
         self._wish = wish
         self._model = model
         self._old_form = CompletionLogprobs(model, num_characters=len(prompt_text))
 
     def take(self, event: Event) -> str:
         """The text to show for an event; an echoed prompt comes before the first."""
-        text, self._prompt_text = self._prompt_text + event.text, ""
+        text = event.text if self._is_prompt_told else self.prompt_text + event.text
+        self._is_prompt_told = True
+        self._scores = self._scores or event.prompt_logprobs
         self.text += text
         if isinstance(event, FinishEvent):
             self.finish = event
+            if event.beams:
+                self.num_tokens = event.usage.completion_tokens  # of all that were asked for, not of the best alone
             return text
         self.num_tokens += 1
-        if self._wish.params.logprobs is not None:
+        self.logprob_sum += event.logprob or 0.0
+        if self._wish.shows_logprobs:
             self.all_tokens.append(event)
             self._untold.append(event)
         return text
 
+    @property
+    def scores(self) -> Scores:
+        """Of the tokens of its prompt, where they were asked for."""
+        return self._scores or (self._first.scores if self._first is not None else ())
+
     def untold_logprobs(self) -> dict[str, Any] | None:
-        """Those of the tokens since the last call."""
+        """Those of the tokens since the last call; of an echoed prompt's too in the first."""
         tokens, self._untold = self._untold, []
-        return self._logprobs(tokens) if tokens else None
+        with_prompt, self._owes_scores = self._owes_scores, False
+        return self._logprobs(tokens, with_prompt=with_prompt) if tokens or with_prompt else None
 
     def whole_logprobs(self) -> dict[str, Any] | None:
-        return self._logprobs(self.all_tokens) if self._wish.params.logprobs is not None else None
+        return self._logprobs(self.all_tokens, with_prompt=self._tells_scores) if self._wish.shows_logprobs else None
 
-    def _logprobs(self, tokens: list[TokenEvent]) -> dict[str, Any]:
-        return chat_logprobs(self._model, tokens) if self._wish.is_chat else self._old_form.of(tokens)
+    def _logprobs(self, tokens: list[TokenEvent], *, with_prompt: bool) -> dict[str, Any]:
+        if self._wish.is_chat:
+            return chat_logprobs(self._model, tokens)
+        own = self._old_form.of(tokens)
+        if not with_prompt:
+            return own
+        num_best = self._wish.params.logprobs or 0
+        prompt = echoed_logprobs(self._model, self.scores, num_best=num_best, prompt_text=self.prompt_text)
+        return {name: [*prompt[name], *own[name]] for name in own}
 
 
 class Reply:
@@ -69,10 +99,14 @@ class Reply:
             "model": wish.model,
             "system_fingerprint": model.fingerprint,
         }
-        self._choices = [
-            Choice(index, wish=wish, model=model, prompt_text=_echo(wish, index, model))
-            for index in range(wish.num_answers)
-        ]
+        self._model = model
+        self._untold_preset = {"preset": _preset_facts(wish.preset)} if wish.preset is not None else {}
+        self._choices: list[Choice] = []
+        for index in range(wish.num_answers):
+            place = index % wish.num_choices
+            first = self._choices[index - place] if place else None
+            text = _echo(wish, index, model)
+            self._choices.append(Choice(index, wish=wish, model=model, prompt_text=text, first=first))
 
     def take(self, index: int, event: Event) -> None:
         """An event of a reply that does not stream. Raises ApiError for an end that is no answer."""
@@ -82,23 +116,50 @@ class Reply:
 
     def whole(self) -> dict[str, Any]:
         """The reply, once every answer has finished."""
-        choices = [self._choice(choice) for choice in self._choices]
-        return self._frame("chat.completion", choices) | {"usage": self.usage()} | self._extras()
+        shown = [shown for choice in self._told() for shown in self._shown(choice)]
+        choices = [{"index": index, **facts} for index, facts in enumerate(shown)]
+        scores = self._prompt_scores(self._choices[0]) if self._wish.is_chat else {}
+        return self._frame("chat.completion", choices) | {"usage": self.usage()} | self._extras() | scores
 
-    def _choice(self, choice: Choice) -> dict[str, Any]:
+    def _told(self) -> list[Choice]:
+        """The answers a client hears of: all, or the best of each prompt."""
+        num_tried, num_told = self._wish.num_choices, self._wish.num_told
+        if num_told is None:
+            return self._choices
+        told: list[Choice] = []
+        for start in range(0, self._wish.num_answers, num_tried):
+            tried = self._choices[start : start + num_tried]
+            scored = [Tried(choice.index, choice.logprob_sum, choice.num_tokens) for choice in tried]
+            told += [self._choices[number] for number in likeliest(scored, num_told=num_told)]
+        return told
+
+    def _shown(self, choice: Choice) -> list[dict[str, Any]]:
+        """What is told of an answer: one choice, or one for each answer of a search."""
         assert choice.finish is not None, f"answer {choice.index} has not finished"
-        if self._wish.is_chat:
-            content: dict[str, Any] = {"message": {"role": "assistant", "content": choice.text, "refusal": None}}
-        else:
-            content = {"text": choice.text}
-        reason = reason_of(choice.finish, self._answers)
-        return {
-            "index": choice.index,
-            **content,
+        scores = {} if self._wish.is_chat else self._prompt_scores(choice)
+        if choice.finish.beams:
+            return [
+                self._content(choice.prompt_text + beam.text) | _beam_facts(beam) | scores
+                for beam in choice.finish.beams
+            ]
+        end = {
             "logprobs": choice.whole_logprobs(),
-            "finish_reason": reason,
+            "finish_reason": reason_of(choice.finish, self._answers),
             "stop_reason": choice.finish.stop_reason,
         }
+        return [self._content(choice.text) | end | scores]
+
+    def _content(self, text: str) -> dict[str, Any]:
+        if self._wish.is_chat:
+            return {"message": {"role": "assistant", "content": text, "refusal": None}}
+        return {"text": text}
+
+    def _prompt_scores(self, choice: Choice) -> dict[str, Any]:
+        """vLLM's field, where it was asked for."""
+        if self._wish.prompt.num_told is None:
+            return {}
+        num_best = int(self._wish.prompt.num_told)
+        return {"prompt_logprobs": told_scores(self._model, choice.scores, num_best=num_best)}
 
     def first_chunks(self) -> Iterator[dict[str, Any]]:
         """Who speaks, before the first token; only chats say that."""
@@ -141,7 +202,13 @@ class Reply:
         return self._frame("chat.completion.chunk", [shown]) | usage
 
     def _frame(self, chat_object: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        return {**self._facts, "object": chat_object if self._wish.is_chat else "text_completion", "choices": choices}
+        preset, self._untold_preset = self._untold_preset, {}
+        return {
+            **self._facts,
+            **preset,
+            "object": chat_object if self._wish.is_chat else "text_completion",
+            "choices": choices,
+        }
 
     def usage(self) -> dict[str, Any]:
         """Tokens so far: of each prompt once, of all answers together. What was cached is known at the end."""
@@ -166,10 +233,20 @@ class Reply:
 
 
 def _echo(wish: Wish, index: int, model: ServedModel) -> str:
-    if not wish.echoes:
+    if not wish.prompt.echoes:
         return ""
     prompt: Any = wish.prompts[index // wish.num_choices]
     return prompt if isinstance(prompt, str) else model.decode(prompt)
+
+
+def _beam_facts(beam: Beam) -> dict[str, Any]:
+    """What a choice says of an answer of a search beside its text."""
+    end = {"finish_reason": beam.finish_reason.value, "stop_reason": beam.stop_reason}
+    return {"logprobs": None, **end, "score": beam.score}
+
+
+def _preset_facts(preset: Preset) -> dict[str, str]:
+    return {"name": preset.name, "settings": preset.settings, "reason": preset.reason}
 
 
 def reason_of(finish: FinishEvent, answers: Answers) -> str:

@@ -28,7 +28,14 @@ NUMBERS = (
 )
 
 
-def read_params(fields: Fields, defaults: SamplingParams, *, is_chat: bool, limits: LimitsConfig) -> SamplingParams:
+def read_params(
+    fields: Fields,
+    defaults: SamplingParams,
+    *,
+    is_chat: bool,
+    limits: LimitsConfig,
+    prompt_logprobs: float | None = None,
+) -> SamplingParams:
     """The defaults with every given field in place. Raises ApiError that names the field."""
     numbers = {name: fields.number(name) for name in NUMBERS}
     wishes: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
@@ -36,7 +43,7 @@ def read_params(fields: Fields, defaults: SamplingParams, *, is_chat: bool, limi
     take_stops(fields, wishes, defaults=defaults, limits=limits)
     _take_bias(fields, wishes)
     logprobs_field = _take_chat_logprobs(fields, wishes) if is_chat else _take_logprobs(fields, wishes)
-    wishes["structure"] = read_structure(fields)
+    wishes |= {"structure": read_structure(fields), "prompt_logprobs": prompt_logprobs}
     names = {"max_tokens": limit_field or "max_tokens", "logprobs": logprobs_field}
     try:
         return replace(defaults, **wishes)

@@ -5,12 +5,12 @@ from typing import Any
 from twostroke.core.event import Beam
 from twostroke.core.ledger import Ledger
 from twostroke.core.report import PhaseReport, PhaseUse, Result
-from twostroke.core.step import TokenLogprob
+from twostroke.core.step import ScoredToken, TokenLogprob
 from twostroke.view.drafts import drafts_json
 
 
 def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = False) -> dict[str, Any]:
-    """The object of `twostroke run --json`; `logprobs`, `speculation` and `beams` only
+    """The object of `twostroke run --json`; `logprobs`, `prompt_logprobs`, `speculation` and `beams` only
     when they were asked for."""
     usage, kv = result.usage, result.kv
     decode = _phase(report.decode) | {"tpot_s": report.decode.tpot_s}
@@ -32,6 +32,8 @@ def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = Fa
     }
     if with_logprobs:
         shown["logprobs"] = _logprobs(result)
+    if result.prompt_logprobs:
+        shown["prompt_logprobs"] = [_scored(score) for score in result.prompt_logprobs]
     if (spoken := result.speculation) is not None:
         shown["speculation"] = drafts_json(spoken)
     if result.beams:
@@ -47,6 +49,12 @@ def _beam(beam: Beam) -> dict[str, Any]:
         "finish_reason": beam.finish_reason.value,
         "stop_reason": beam.stop_reason,
     }
+
+
+def _scored(score: ScoredToken) -> dict[str, Any]:
+    """A token of the prompt; the first, which follows nothing, has neither logarithm nor rank."""
+    top = [{"token_id": other.token_id, "logprob": other.logprob} for other in score.top_logprobs]
+    return {"token_id": score.token_id, "logprob": score.logprob, "rank": score.rank, "top": top}
 
 
 def _phase(use: PhaseUse) -> dict[str, Any]:

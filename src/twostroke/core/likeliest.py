@@ -1,0 +1,27 @@
+"""The best of several answers to one prompt, as OpenAI's `best_of` has it: highest log-probability per token.
+
+Called by LLM and by the server's replies. Pure.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MAX_TRIES = 64  # each is a sequence
+
+
+class Tried(NamedTuple):
+    """An answer by its number, and what is known of its tokens."""
+
+    number: int
+    logprob_sum: float
+    num_tokens: int
+
+    @property
+    def mean_logprob(self) -> float:
+        return self.logprob_sum / self.num_tokens if self.num_tokens else 0.0
+
+
+def likeliest(answers: Sequence[Tried], *, num_told: int) -> list[int]:
+    """Numbers of the best, the very best first; of equals the earlier."""
+    ranked = sorted(answers, key=lambda answer: -answer.mean_logprob)
+    return [answer.number for answer in ranked[:num_told]]

@@ -791,6 +791,14 @@ def test_a_structure_that_is_not_complete_at_the_limit_says_so(llm: LLM, max_tok
     assert len(result.token_ids) == min(max_tokens, 4)
 
 
+def test_a_vocabulary_that_was_prepared_is_not_read_again(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm.prepare_structures()
+    monkeypatch.setattr("twostroke.sample.grammar.GrammarCompiler.__init__", None)  # what is made anew would fail
+    digits = Structure(kind=StructureKind.REGEX, source="[0-9]{4}")
+    (result,) = llm.generate("why?", SamplingParams(structure=digits))
+    assert len(result.text) == 4
+
+
 def test_a_structure_that_does_not_compile_is_refused_before_anything_is_queued(llm: LLM) -> None:
     with pytest.raises(ParamsError, match="structure of kind regex is refused"):
         llm.generate("why?", SamplingParams(structure=Structure(kind=StructureKind.REGEX, source="(")))

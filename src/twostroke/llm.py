@@ -411,6 +411,10 @@ class LLM:
         with suppress(TwostrokeError):  # a closed model has ended all its requests
             self._worker.call(lambda engine: engine.cancel(request_id))
 
+    def prepare_structures(self) -> None:
+        """Read the vocabulary for grammars now, some tenths of a second, not with the first request that has one."""
+        _ = self._grammars
+
     def _grammar(self, structure: Structure | None, spent: dict[Part, float]) -> "Grammar | None":
         """Compiled here, on the caller's thread; books the time it took."""
         if structure is None:

@@ -13,6 +13,7 @@ from twostroke.serve.api_error import ApiError
 from twostroke.serve.hosts import HostCheck, HostNames
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.model_registry import ModelRegistry
+from twostroke.serve.openapi import document
 from twostroke.serve.routes import Routes
 from twostroke.serve.state_routes import StateRoutes
 from twostroke.serve.token_routes import TokenRoutes
@@ -49,6 +50,7 @@ def create_app(
     app.delete("/v1/requests/{request_id}", dependencies=guards)(routes.cancel_request)
     app.post("/tokenize", dependencies=guards)(tokens.tokenize)
     app.post("/detokenize", dependencies=guards)(tokens.detokenize)
+    app.get("/openapi.json", dependencies=guards)(lambda: JSONResponse(document(app.routes, limits)))
     app.exception_handler(ApiError)(_answer_api_error)
     app.exception_handler(HTTPException)(_answer_http_error)
     app.exception_handler(Exception)(_answer_internal_error)

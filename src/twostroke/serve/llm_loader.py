@@ -3,6 +3,7 @@
 A name is compared with the names that are known, never opened: what is not here is neither read nor fetched.
 """
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +33,7 @@ class LLMLoader:
         return footprint(source, config=self.config, context=self.context, kv=self.kv, draft_model=draft_model)
 
     def load(self, source: str, *, memory_bytes: int) -> LLM:
-        return LLM(
+        llm = LLM(
             source,
             threads=self.threads,
             context=self.context,
@@ -42,6 +43,9 @@ class LLMLoader:
             memory_bytes=memory_bytes,
             config=self.config,
         )
+        # Beside the first requests: the first of them that has a structure would hold up all others.
+        threading.Thread(target=llm.prepare_structures, name="twostroke-vocabulary").start()
+        return llm
 
     def default_params(self, source: str) -> SamplingParams:
         return model_defaults(source, ollama_models=self.config.ollama_models).params

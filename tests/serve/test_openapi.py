@@ -84,7 +84,7 @@ FITTING: list[tuple[str, dict[str, Any]]] = [
 NOT_FITTING: list[tuple[str, dict[str, Any]]] = [
     *((path, {name: value}) for path in (CHAT, COMPLETIONS) for name, value in (
         ("temperature", -1), ("temperature", "x"), ("top_p", 0), ("top_p", 1.5), ("top_k", -2), ("min_p", 2),
-        ("n", 0), ("n", 10**6), ("seed", -1), ("seed", 1.5), ("max_tokens", 0), ("min_tokens", -1),
+        ("n", 0), ("n", 10**6), ("seed", -1), ("seed", 1.5), ("max_tokens", -1), ("min_tokens", -1),
         ("presence_penalty", 3), ("repetition_penalty", 0), ("stop", 5), ("stop", ["x"] * 17), ("stream", 1),
         ("logit_bias", {"5": 101}), ("logit_bias", []), ("store", True), ("service_tier", "flex"), ("user", 5),
         ("stop_token_ids", [-1]), ("timeout_s", 0), ("ledger", "yes"), ("response_format", {"type": "xml"}),

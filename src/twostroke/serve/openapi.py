@@ -18,6 +18,7 @@ from twostroke.params import (
     MAX_STOP_PATTERNS,
     MAX_STOP_STRINGS,
 )
+from twostroke.presets import PRESETS
 from twostroke.serve.limits import LimitsConfig
 
 Schema = dict[str, Any]
@@ -174,8 +175,8 @@ def _answer_fields(limits: LimitsConfig) -> dict[str, Schema]:
     """What both of OpenAI's routes take."""
     return {
         "model": TEXT,
-        "max_tokens": _whole(1),
-        "max_completion_tokens": _whole(1),
+        "max_tokens": _whole(0),  # 0 scores a prompt alone
+        "max_completion_tokens": _whole(0),
         "min_tokens": _whole(0),
         "temperature": {"type": "number", "minimum": 0},
         "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
@@ -205,6 +206,12 @@ def _answer_fields(limits: LimitsConfig) -> dict[str, Schema]:
         "ledger": FLAG,
         "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": limits.max_timeout_s},
         "cache_salt": TEXT,
+        "prompt_logprobs": _whole(0, MAX_LOGPROBS),
+        "preset": {"enum": [each.name for each in PRESETS]},
+        "use_beam_search": FLAG,
+        "beam_width": _whole(1, limits.max_choices),
+        "length_penalty": _number(-10, 10),
+        "early_stopping": {"enum": [True, False, "never"]},
     }
 
 

@@ -26,12 +26,16 @@ class Handle:
         *,
         cancel: Callable[[str], None],
         collector: "ResultCollector",
-        num_prompt_tokens: int = 0,
+        prompt_token_ids: Sequence[int] = (),
     ) -> None:
         self.request_id = request_id
-        self.num_prompt_tokens = num_prompt_tokens
+        self.prompt_token_ids = tuple(prompt_token_ids)
         self._cancel = cancel
         self._collector = collector
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt_token_ids)
 
     def cancel(self) -> None:
         """Ask the engine to end the request; it finishes as cancelled within one step."""

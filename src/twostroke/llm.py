@@ -43,6 +43,7 @@ from twostroke.errors import (
 from twostroke.handle import EventStream, Handle, ResultCollector
 from twostroke.load import ARITHMETIC_VERSION, load_model
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
+from twostroke.model.facts import ModelFacts, read_facts
 from twostroke.params import MAX_PROMPT_SCORES, BeamSearch, SamplingParams
 from twostroke.phase_use import phase_report
 from twostroke.program.cost import Row
@@ -177,6 +178,10 @@ class LLM:
     def fingerprint(self) -> str:
         """Names everything an answer's bits depend on beside its request: model, kernels, precision of the cache."""
         return f"{self._loaded.fingerprint[:12]}-{self.isa}-{ARITHMETIC_VERSION}-{self.kv_precision}"
+
+    def facts(self, *, with_arrays: bool = False) -> ModelFacts:
+        """What the model's file says about it: sizes, types, metadata; arrays of the metadata where they are wanted."""
+        return read_facts(self.path, with_arrays=with_arrays)
 
     def now(self) -> float:
         """Seconds on the engine's clock, the scale of `arrival_s` and of every event."""
@@ -318,18 +323,23 @@ class LLM:
             continues_text=not is_chat(prompt),
         )
         collector = ResultCollector(on_event)
-        handle = Handle(request.request_id, cancel=self._cancel, collector=collector, num_prompt_tokens=len(token_ids))
+        handle = Handle(request.request_id, cancel=self._cancel, collector=collector, prompt_token_ids=token_ids)
         with _cancelled_on_error([handle]):
             self._worker.ask(lambda engine: engine.add(request, collector))
         return handle
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    def encode(self, prompt: Prompt, *, after: Sequence[int] = ()) -> list[int]:
         """Ids of any kind of prompt, as `submit` reads it; a conversation is rendered with the model's template.
+
+        after: ids of what came before, which the prompt goes on from: both together are returned, with one BOS.
 
         Raises PromptError, ChatTemplateError or CapacityError.
         """
         refuse_lone_surrogates(prompt)
-        return self._prompt_ids(prompt, 0, {})
+        token_ids = self._prompt_ids(prompt, 0, {})
+        special = self.tokenizer.special
+        has_bos = special.adds_bos and token_ids[:1] == [special.bos_id]
+        return [*after, *(token_ids[1:] if after and has_bos else token_ids)]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of ids, control tokens by their literals. Raises PromptError for ids outside the vocabulary."""

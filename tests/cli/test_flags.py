@@ -18,6 +18,7 @@ from twostroke.core.peaks import Peaks
 from twostroke.core.report import PhaseReport, Result
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import ConfigError, ParamsError
+from twostroke.model.shelf import Shelf
 from twostroke.params import BeamSearch, SamplingParams
 from twostroke.presets import preset
 from twostroke.serve.limits import LimitsConfig
@@ -422,7 +423,7 @@ def test_each_flag_of_serve_arrives_alone_and_only_this_machine_is_served_unless
     assert listens.address == address
     assert listens.entries == [ModelEntry(("tiny",), "tiny")]
     assert listens.steps == ["load", "serve", "close"]
-    assert listens.options == {"api_key": None, "allowed_hosts": (), "limits": LimitsConfig()}
+    assert listens.options == {"api_key": None, "allowed_hosts": (), "limits": LimitsConfig(), "shelf": None}
     loader = listens.models["loader"]
     assert loader == LLMLoader(**{"config": loader.config, **options})
     assert (listens.models["keep_alive_s"], listens.models["pulled"]) == (math.inf, None)
@@ -443,7 +444,19 @@ def test_flags_of_the_server_itself_arrive_alone(
 ) -> None:
     listens = Listens(monkeypatch)
     assert app.main(["serve", "-m", "tiny", *flags]) == 0
-    assert listens.options == {"api_key": None, "allowed_hosts": (), "limits": LimitsConfig()} | options
+    nothing = {"api_key": None, "allowed_hosts": (), "limits": LimitsConfig(), "shelf": None}
+    assert listens.options == nothing | options
+
+
+@pytest.mark.parametrize(("flags", "port"), [([], 11434), (["--port", "1234"], 1234)])
+def test_ollamas_api_has_its_port_and_every_model_that_is_here(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], port: int
+) -> None:
+    listens = Listens(monkeypatch)
+    assert app.main(["serve", "-m", "tiny", "--ollama", *flags]) == 0
+    assert listens.address == ("127.0.0.1", port)
+    assert isinstance(listens.options["shelf"], Shelf)
+    assert isinstance(listens.models["pulled"], PulledModels)
 
 
 def test_flags_of_several_models_say_which_and_for_how_long(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

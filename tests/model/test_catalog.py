@@ -11,7 +11,7 @@ from tests.model.test_ollama_store import add_model
 from tests.model.wheel_builders import PARTS, download_from, fill_shelf, tiny_model
 from twostroke.errors import DownloadError, ModelNotFoundError
 from twostroke.model import catalog
-from twostroke.model.catalog import DEFAULT_MODEL, list_models, pull, resolve_model
+from twostroke.model.catalog import DEFAULT_MODEL, delete, list_fetched, list_models, pull, resolve_model
 from twostroke.model.packaged_fetch import fetch_packaged
 from twostroke.model.packaged_model import PACKAGED_MODELS
 
@@ -131,6 +131,56 @@ def test_hub_model_is_remembered_without_network(tmp_path: Path, monkeypatch: py
     path.unlink()
     with pytest.raises(DownloadError, match="could not be fetched"):
         resolve("hf:org/one", tmp_path)
+
+
+def test_a_fetched_model_is_deleted_and_can_be_fetched_again(tmp_path: Path, tiny: list[str]) -> None:
+    home = tmp_path / "home"
+    path = resolve("tiny:1b", tmp_path)
+    assert [entry.name for entry in list_fetched(home=home)] == ["tiny:1b"]
+    assert delete("tiny:1b", home=home) == len(WHOLE)
+    assert not path.exists()
+    assert list_fetched(home=home) == []
+    with pytest.raises(ModelNotFoundError, match="'tiny:1b' is not here to be deleted: fetched are none"):
+        delete("tiny:1b", home=home)
+    assert resolve("tiny:1b", tmp_path).read_bytes() == WHOLE
+
+
+def remember(home: Path, name: str, *files: str) -> list[Path]:
+    """Files as a hub's client keeps them: links to bytes that lie elsewhere."""
+    folder, blobs = home / "hub" / "snapshots", home / "hub" / "blobs"
+    for each in (folder, blobs):
+        each.mkdir(parents=True, exist_ok=True)
+    paths = [folder / file for file in files]
+    for path in paths:
+        if not path.exists():
+            (blobs / path.name).write_bytes(b"bytes")
+            path.symlink_to(blobs / path.name)
+    catalog._record(name, paths[0], home)
+    return [*paths, *(blobs / path.name for path in paths)]
+
+
+def test_a_model_from_a_hub_is_deleted_with_its_parts_and_bytes_alone(tmp_path: Path) -> None:
+    gone = remember(tmp_path, "hf:a/b:Q4", "m-00001-of-00002.gguf", "m-00002-of-00002.gguf")
+    kept = remember(tmp_path, "hf:a/b:Q8", "n-00001-of-00001.gguf") + remember(tmp_path, "hf:a/b:F16", "m.gguf")
+    assert delete("hf:a/b:Q4", home=tmp_path) == 10
+    assert not any(path.exists() or path.is_symlink() for path in gone)
+    assert all(path.exists() for path in kept)
+    assert [entry.name for entry in list_fetched(home=tmp_path)] == ["hf:a/b:F16", "hf:a/b:Q8"]
+
+
+def test_files_that_another_name_needs_stay(tmp_path: Path) -> None:
+    files = remember(tmp_path, "hf:a/b", "m.gguf")
+    remember(tmp_path, "hf:a/b:m.gguf", "m.gguf")
+    assert delete("hf:a/b", home=tmp_path) == 0
+    assert all(path.exists() for path in files)
+    assert delete("hf:a/b:m.gguf", home=tmp_path) == 5
+    assert not any(path.exists() for path in files)
+
+
+@pytest.mark.parametrize("name", ["ollama:tiny", "hf:a/b", "../x", "/etc/passwd", "", "gemma3:270m"])
+def test_what_was_not_fetched_is_not_deleted(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelNotFoundError, match="delete"):
+        delete(name, home=tmp_path)
 
 
 def test_ollama_model_is_not_fetched(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.serve.serve_builders import ScriptedModel, registry_of
+from tests.serve.serve_builders import ScriptedModel, ScriptedShelf, registry_of
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.server import listen, serve
 
@@ -13,4 +13,5 @@ if __name__ == "__main__":
         listen(port=0),
         limits=LimitsConfig(drain_s=1.0),
         on_ready=lambda address: print(address, file=sys.stderr, flush=True),
+        shelf=ScriptedShelf(),
     )

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from starlette.testclient import TestClient
@@ -15,6 +16,9 @@ from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
 from twostroke.core.step import ScoredToken, TokenLogprob
 from twostroke.footprint import Footprint
+from twostroke.model.facts import ModelFacts, TensorFacts
+from twostroke.model.packaged_fetch import OnProgress
+from twostroke.model.shelf import Shelf
 from twostroke.params import SamplingParams
 from twostroke.serve.app import create_app
 from twostroke.serve.limits import LimitsConfig
@@ -30,6 +34,7 @@ class ScriptedHandle:
     def __init__(self, request_id: str, *, num_prompt_tokens: int) -> None:
         self.request_id = request_id
         self.num_prompt_tokens = num_prompt_tokens
+        self.prompt_token_ids = tuple(range(100, 100 + num_prompt_tokens))
         self.is_cancelled = threading.Event()
 
     def cancel(self) -> None:
@@ -134,13 +139,12 @@ class ScriptedModel:
     def observe_steps(self, observer: Callable[[StepRecord], None]) -> None:
         self.step_observers.append(observer)
 
-    def encode(self, prompt: Any) -> list[int]:
+    def encode(self, prompt: Any, *, after: Sequence[int] = ()) -> list[int]:
         """A token is a byte of the text, or of what the messages say."""
         if self.refuse is not None:
             raise self.refuse
-        if isinstance(prompt, str):
-            return list(prompt.encode())
-        return list("".join(message["content"] for message in prompt).encode())
+        text = prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
+        return [*after, *text.encode()]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         if self.refuse is not None:
@@ -202,6 +206,58 @@ class ScriptedModel:
         return TokenEvent(request_id, token_id, piece, self.now(), logprob=-0.5 - token_id, top_logprobs=best)
 
 
+def make_facts(**metadata: Any) -> ModelFacts:
+    return ModelFacts(
+        format="gguf",
+        architecture="llama",
+        num_parameters=1_234_567,
+        quantisation="Q4_K_M",
+        num_bytes=1_000_000,
+        modified_s=1_700_000_000.5,
+        digest="ab" * 32,
+        template="{{ messages }}",
+        metadata={"general.license": "apache-2.0", "llama.context_length": 4096, **metadata},
+        tensors=(TensorFacts(name="token_embd.weight", tensor_type="F32", shape=(8, 4)),),
+    )
+
+
+class ScriptedShelf(Shelf):
+    """Has the models of `fetched`, fetches in steps of 10 of 30 bytes; `refuse` is raised instead.
+
+    Between two steps it waits for `may_go_on`, where one is given.
+    """
+
+    def __init__(
+        self, *, refuse: Exception | None = None, may_go_on: threading.Semaphore | None = None, says_total: bool = True
+    ) -> None:
+        super().__init__(Path("/nowhere"))
+        self.deleted: list[str] = []
+        self.outcome: list[str] = []
+        self.is_fetching = threading.Event()
+        self._refuse = refuse
+        self._may_go_on = may_go_on
+        self._says_total = says_total
+
+    def pull(self, name: str, *, on_progress: OnProgress) -> None:
+        if self._refuse is not None:
+            raise self._refuse
+        try:
+            for done in (10, 20, 30):
+                self.is_fetching.set()
+                on_progress(done, 30 if self._says_total else None)
+                if self._may_go_on is not None:
+                    assert self._may_go_on.acquire(timeout=10)
+        except Exception:
+            self.outcome.append("cancelled")
+            raise
+        self.outcome.append(f"fetched {name}")
+
+    def delete(self, name: str) -> None:
+        if self._refuse is not None:
+            raise self._refuse
+        self.deleted.append(name)
+
+
 def make_finish(
     request_id: str, *, reason: FinishReason, text: str = "", usage: Usage, error: str | None = None
 ) -> FinishEvent:
@@ -243,6 +299,9 @@ class ScriptedLoader:
 
     def default_params(self, source: str) -> SamplingParams:
         return self.models[source].default_params
+
+    def facts(self, source: str, *, with_arrays: bool = False) -> ModelFacts:
+        return make_facts(**{"tokenizer.ggml.tokens": [source] if with_arrays else None})
 
 
 def registry_of(model: ServedModel, *, aliases: Sequence[str] = ()) -> ModelRegistry:

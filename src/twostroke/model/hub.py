@@ -141,6 +141,27 @@ def _no_choice(name: HubName, ggufs: Sequence[HubFile], problem: str) -> ModelNo
     return ModelNotFoundError(f"hf:{name.repo} has {wanted}; it has {have}")
 
 
+def hub_files(path: Path) -> list[Path]:
+    """Every file fetched for what `fetch_from_hub` returned: those of a folder, or a file with all its parts."""
+    if path.is_dir():
+        return [file for file in sorted(path.iterdir()) if file.is_file()]
+    parts = _PART.search(path.name)
+    if parts is None:
+        return [path]
+    stem = path.name[: parts.start()]
+    return sorted(file for file in path.parent.iterdir() if _PART.sub("", file.name) == stem)
+
+
+def unlink(files: Sequence[Path]) -> int:
+    """Delete files, and what links among them point to, as the client keeps the bytes elsewhere; returns the bytes."""
+    num_bytes = 0
+    for file in files:
+        num_bytes += file.stat().st_size
+        file.resolve().unlink()
+        file.unlink(missing_ok=True)
+    return num_bytes
+
+
 class _Counter:
     """Bytes over all files of one fetch."""
 

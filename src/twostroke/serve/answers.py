@@ -20,6 +20,7 @@ from twostroke.core.ledger import Ledger
 from twostroke.errors import TwostrokeError
 from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
+from twostroke.serve.disconnect import watching
 from twostroke.serve.served_model import Asked, ServedModel
 
 
@@ -340,22 +341,13 @@ class Answers:
 
     @contextlib.asynccontextmanager
     async def cancelled_when_client_leaves(self, receive: Receive) -> AsyncIterator[None]:
-        """Inside the block a disconnect cancels the answers; leaving it early cancels them too.
-
-        A client that closes only its sending half counts as gone: on the wire it looks like one that left.
-        """
-        watcher = asyncio.create_task(self._watch(receive))
+        """Inside the block a disconnect cancels the answers; leaving it early cancels them too."""
         try:
-            yield
+            async with watching(receive, lambda: self.cancel(CancelCause.CLIENT_LEFT)):
+                yield
         finally:
-            watcher.cancel()
             if self.num_unfinished:
                 self.cancel(CancelCause.CLIENT_LEFT)
-
-    async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self.cancel(CancelCause.CLIENT_LEFT)
 
 
 def _cancel(asked: Asked) -> None:

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients know them: a status and {"error": {message, type, param, code}}."""
+"""Errors as clients know them: a status, and {"error": {message, type, param, code}} or Ollama's {"error": message}."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +7,7 @@ from twostroke.errors import CapacityError, ChatTemplateError, ParamsError, Queu
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
+OLLAMA_PATHS = "/api/"
 
 
 class ApiError(Exception):
@@ -31,6 +32,14 @@ class ApiError(Exception):
     def body(self) -> dict[str, Any]:
         kind = SERVER_ERROR if self.status >= 500 else INVALID_REQUEST
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+    @property
+    def ollama_body(self) -> dict[str, Any]:
+        return {"error": str(self)}
+
+    def body_for(self, path: str) -> dict[str, Any]:
+        """In the form of the API that the path of the request belongs to."""
+        return self.ollama_body if path.startswith(OLLAMA_PATHS) else self.body
 
 
 def as_api_error(

@@ -2,17 +2,20 @@
 
 import hmac
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fastapi import Depends, FastAPI
+from fastapi.params import Depends as DependsParam
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from twostroke.model.shelf import Shelf
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.hosts import HostCheck, HostNames
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.model_registry import ModelRegistry
+from twostroke.serve.ollama.routes import OllamaRoutes
 from twostroke.serve.openapi import document
 from twostroke.serve.routes import Routes
 from twostroke.serve.state_routes import StateRoutes
@@ -27,11 +30,13 @@ def create_app(
     api_key: str | None = None,
     limits: LimitsConfig | None = None,
     hosts: HostNames | None = None,
+    shelf: Shelf | None = None,
 ) -> FastAPI:
     """The application over models of a registry.
 
     With `api_key` every route but /health and /ready wants it as a bearer token. `hosts` are the names clients may
-    call this server by; None takes any.
+    call this server by; None takes any. With `shelf` Ollama's API is spoken beside OpenAI's, and its models can be
+    fetched and deleted over it.
     """
     app = FastAPI(title="twostroke", docs_url=None, redoc_url=None, openapi_url=None)
     limits = limits or LimitsConfig()
@@ -50,6 +55,9 @@ def create_app(
     app.delete("/v1/requests/{request_id}", dependencies=guards)(routes.cancel_request)
     app.post("/tokenize", dependencies=guards)(tokens.tokenize)
     app.post("/detokenize", dependencies=guards)(tokens.detokenize)
+    if shelf is not None:
+        ollama = OllamaRoutes(models, routes=routes, shelf=shelf, limits=limits)
+        _add_ollama(app, ollama, dependencies=guards)
     app.get("/openapi.json", dependencies=guards)(lambda: JSONResponse(document(app.routes, limits)))
     app.exception_handler(ApiError)(_answer_api_error)
     app.exception_handler(HTTPException)(_answer_http_error)
@@ -59,22 +67,37 @@ def create_app(
     return app
 
 
+def _add_ollama(app: FastAPI, routes: OllamaRoutes, *, dependencies: Sequence[DependsParam]) -> None:
+    """Ollama's routes; the root tells whoever looks for a server, as /health does."""
+    seen = ["GET", "HEAD"]
+    app.api_route("/", methods=seen)(routes.root)
+    app.api_route("/api/version", methods=seen, dependencies=dependencies)(routes.version)
+    app.api_route("/api/tags", methods=seen, dependencies=dependencies)(routes.tags)
+    app.get("/api/ps", dependencies=dependencies)(routes.running)
+    app.post("/api/show", dependencies=dependencies)(routes.show)
+    app.post("/api/generate", dependencies=dependencies)(routes.generate)
+    app.post("/api/chat", dependencies=dependencies)(routes.chat)
+    app.post("/api/embed", dependencies=dependencies)(routes.embed)
+    app.post("/api/embeddings", dependencies=dependencies)(routes.embeddings)
+    app.post("/api/pull", dependencies=dependencies)(routes.pull)
+    app.delete("/api/delete", dependencies=dependencies)(routes.delete)
+
+
 async def _answer_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return JSONResponse(error.body, status_code=error.status, headers=error.headers)
+    return JSONResponse(error.body_for(request.url.path), status_code=error.status, headers=error.headers)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return JSONResponse(
-        ApiError(message, status=error.status_code).body, status_code=error.status_code, headers=error.headers
-    )
+    told = ApiError(f"{request.method} {request.url.path}: {error.detail}", status=error.status_code)
+    return JSONResponse(told.body_for(request.url.path), status_code=error.status_code, headers=error.headers)
 
 
 async def _answer_internal_error(request: Request, error: Exception) -> Response:
     logger.error("internal error in %s", request.url.path, exc_info=error)
-    return JSONResponse(ApiError("internal error, see the server's log", status=500).body, status_code=500)
+    told = ApiError("internal error, see the server's log", status=500)
+    return JSONResponse(told.body_for(request.url.path), status_code=500)
 
 
 def _key_check(api_key: str) -> Callable[[Request], None]:

@@ -6,10 +6,11 @@ from typing import Any
 
 from starlette.requests import Request
 
-from twostroke.serve.api_error import ApiError
+from twostroke.serve.api_error import OLLAMA_PATHS, ApiError
 from twostroke.serve.limits import LimitsConfig
 
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1  # beyond these no field of any route has a meaning
+FORM = "application/x-www-form-urlencoded"
 MAX_SHOWN = 60  # characters of what a client sent that a message repeats
 # Where a value stands: the place of what holds it, and its key or index. Spelt out only for a message: a body can
 # have a key of megabytes over millions of values.
@@ -19,7 +20,7 @@ Place = tuple[Any, str | int] | None
 async def read_body(request: Request, limits: LimitsConfig) -> bytes:
     """The whole body, also a chunked one. Raises ApiError 408, 413 or 415; stops reading at the limit."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if kind != "application/json" and not (kind == FORM and _is_of_ollamas_tools(request)):
         raise ApiError(f"Content-Type is {kind or 'missing'!r}: send application/json", status=415)
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
@@ -39,6 +40,15 @@ async def read_body(request: Request, limits: LimitsConfig) -> bytes:
             f"the body was not complete after {limits.body_timeout_s:g} s: send it faster", status=408
         ) from None
     return bytes(body)
+
+
+def _is_of_ollamas_tools(request: Request) -> bool:
+    """Whether a body that says it is a form may hold JSON: Ollama's own examples have curl send it so.
+
+    A page of another origin could send the same without being asked for leave, but its browser would say who it is.
+    """
+    is_of_browser = "origin" in request.headers or "sec-fetch-site" in request.headers
+    return request.url.path.startswith(OLLAMA_PATHS) and not is_of_browser
 
 
 def _too_large(num_bytes: int, limits: LimitsConfig) -> ApiError:

@@ -1,9 +1,10 @@
-"""Fields of OpenAI's requests that rightly change nothing here: taken where that is true, refused where it is not.
+"""Fields that rightly change nothing here: taken where that is true, refused where it is not.
 
-One table for both routes; documented in docs/serving.md. Never looks at a field that this server honours.
+The table is that of OpenAI's two routes; Ollama's have tables of their own. Documented in docs/serving.md. Never looks
+at a field that this server honours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,34 +21,35 @@ class Harmless:
     why: str  # what a value that is not accepted is told
 
 
-def _is_text(value: Any) -> bool:
+def is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _among(*values: Any) -> Callable[[Any], bool]:
+def among(*values: Any) -> Callable[[Any], bool]:
     return lambda value: any(type(value) is type(each) and value == each for each in values)
 
 
 HARMLESS = (
-    Harmless("user", _is_text, "it must be a string; nothing is done with it"),
-    Harmless("safety_identifier", _is_text, "it must be a string; nothing is done with it"),
-    Harmless("prompt_cache_key", _is_text, "it must be a string; prefixes are found without it"),
+    Harmless("user", is_text, "it must be a string; nothing is done with it"),
+    Harmless("safety_identifier", is_text, "it must be a string; nothing is done with it"),
+    Harmless("prompt_cache_key", is_text, "it must be a string; prefixes are found without it"),
     Harmless("metadata", lambda value: isinstance(value, dict), "it must be an object; nothing is kept of it"),
-    Harmless("store", _among(False), "nothing is stored here, send false or leave it out"),
-    Harmless("service_tier", _among("auto", "default"), "there is one tier, send auto or leave it out"),
-    Harmless("modalities", _among(["text"]), 'answers are text, send ["text"] or leave it out'),
-    Harmless("suffix", _among(""), "text cannot be filled in before a suffix, leave it out"),
+    Harmless("store", among(False), "nothing is stored here, send false or leave it out"),
+    Harmless("service_tier", among("auto", "default"), "there is one tier, send auto or leave it out"),
+    Harmless("modalities", among(["text"]), 'answers are text, send ["text"] or leave it out'),
+    Harmless("suffix", among(""), "text cannot be filled in before a suffix, leave it out"),
     *(
-        Harmless(name, _among(None), "this server does not honour it, leave it out")
+        Harmless(name, among(None), "this server does not honour it, leave it out")
         for name in ("audio", "functions", "function_call", "prediction", "verbosity", "web_search_options")
     ),
 )
 
 
-def take_harmless(fields: Fields) -> None:
+def take_harmless(fields: Fields, table: Sequence[Harmless] = HARMLESS) -> None:
     """Raises ApiError for a value that would have to change something."""
-    for field in HARMLESS:
+    for field in table:
         value = fields.look_at(field.name)
         if value is not None and not field.accepts(value):
             told = "given" if isinstance(value, list | dict) else shown(value)
-            raise ApiError(f"{field.name} is {told}: {field.why}", param=field.name, code="unknown_field")
+            place = f"{fields.place}{field.name}"
+            raise ApiError(f"{place} is {told}: {field.why}", param=place, code="unknown_field")

@@ -71,6 +71,6 @@ class HostCheck:
                 "this server does not go by that Host name: call it by its address, or start it with --allow-host NAME",
                 status=403,
             )
-            await JSONResponse(error.body, status_code=403)(scope, receive, send)
+            await JSONResponse(error.body_for(scope["path"]), status_code=403)(scope, receive, send)
             return
         await self._app(scope, receive, send)

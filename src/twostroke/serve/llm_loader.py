@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from twostroke.config import Config
 from twostroke.footprint import Footprint, footprint
 from twostroke.llm import LLM
-from twostroke.model.catalog import OLLAMA_PREFIX, list_models, model_defaults
+from twostroke.model.catalog import OLLAMA_PREFIX, list_models, model_defaults, resolve_model
+from twostroke.model.facts import ModelFacts, read_facts
 from twostroke.params import SamplingParams
 from twostroke.serve.model_slot import ModelEntry
 
@@ -49,6 +50,10 @@ class LLMLoader:
 
     def default_params(self, source: str) -> SamplingParams:
         return model_defaults(source, ollama_models=self.config.ollama_models).params
+
+    def facts(self, source: str, *, with_arrays: bool = False) -> ModelFacts:
+        path = resolve_model(source, home=self.config.home, ollama_models=self.config.ollama_models)
+        return read_facts(path, with_arrays=with_arrays)
 
 
 class PulledModels:

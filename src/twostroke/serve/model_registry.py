@@ -17,6 +17,7 @@ from typing import Protocol
 from twostroke.core.clock import WallClock
 from twostroke.errors import CapacityError, ConfigError
 from twostroke.footprint import Footprint
+from twostroke.model.facts import ModelFacts
 from twostroke.params import SamplingParams
 from twostroke.serve.keep_alive import FOREVER_S
 from twostroke.serve.load_errors import as_load_error, no_room
@@ -37,6 +38,9 @@ class Loader(Protocol):
 
     def default_params(self, source: str) -> SamplingParams:
         """What an absent field means, known without loading. Raises TwostrokeError."""
+
+    def facts(self, source: str, *, with_arrays: bool = False) -> ModelFacts:
+        """What the model's file says, read without loading. Raises TwostrokeError."""
 
 
 class PulledNames(Protocol):
@@ -117,6 +121,14 @@ class ModelRegistry:
         """What an absent field means. May read files: not for the event loop."""
         model = slot.model
         return self._loader.default_params(slot.entry.source) if model is None else model.default_params
+
+    def facts(self, slot: ModelSlot, *, with_arrays: bool = False) -> ModelFacts:
+        """What the model's file says. Reads files: not for the event loop. Raises TwostrokeError or OSError."""
+        return self._loader.facts(slot.entry.source, with_arrays=with_arrays)
+
+    def is_pulled(self, slot: ModelSlot) -> bool:
+        """Whether it is served because it is on this machine, not because the server was started with it."""
+        return slot not in self._slots
 
     # Uses
 

@@ -6,6 +6,7 @@ Registered by `app.create_app`. Everything that can fail on input fails before a
 import asyncio
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -41,6 +42,7 @@ class Routes:
         self.records = RequestRecords(max_kept=limits.max_kept_requests)
         self.metrics = ServerMetrics()
         self.is_draining = False
+        self.at_close: list[Callable[[], None]] = []  # called when no time is left
         self._models = models
         self._limits = limits
         self._clock = WallClock()  # every model's engine has the same
@@ -54,15 +56,23 @@ class Routes:
     async def completions(self, request: Request) -> Response:
         return await self.answer(request, OpenAIApi(self._limits, is_chat=False))
 
-    async def answer(self, request: Request, api: AnswerApi[WishT]) -> Response:
-        """Answer a request of any API, or tell why not. Raises ApiError before the first byte is sent."""
+    async def answer(
+        self, request: Request, api: AnswerApi[WishT], *, told_unasked: Callable[[WishT], dict[str, Any]] | None = None
+    ) -> Response:
+        """Answer a request of any API, or tell why not. Raises ApiError before the first byte is sent.
+
+        `told_unasked` is the reply to a wish without prompts, of an API that has such: its model is only loaded, or
+        unloaded where it should stay for no time.
+        """
         try:
-            return await self._answer_taken(request, api)
+            return await self._answer_taken(request, api, told_unasked)
         except ApiError as error:
             self.metrics.observe_refusal(error)
             raise
 
-    async def _answer_taken(self, request: Request, api: AnswerApi[WishT]) -> Response:
+    async def _answer_taken(
+        self, request: Request, api: AnswerApi[WishT], told_unasked: Callable[[WishT], dict[str, Any]] | None
+    ) -> Response:
         request_id = self._request_id(request, prefix=api.id_prefix)
         self.refuse_beyond_limit()
         answers = Answers(
@@ -78,14 +88,24 @@ class Routes:
             wish, slot = await asyncio.to_thread(self._read, body, api)  # seconds, for a hostile body
             if slot.watchdog.is_stalled:
                 raise stalled()
-            use = await self._take(request, wish, slot, answers, arrival_s=arrival_s)
+            if not wish.prompts and wish.keep_alive_s == 0:
+                use = None
+                await self._models.unload(slot)
+            else:
+                use = await self._take(request, wish, slot, answers, arrival_s=arrival_s)
         except ClientDisconnect:
             self._refuse(answers)
             return Response(status_code=CLIENT_LEFT)
         except BaseException:
             self._refuse(answers)
             raise
-        return await self._answer_with(request, wish, answers, api, use=use, arrival_s=arrival_s)
+        if use is not None and wish.prompts:
+            return await self._answer_with(request, wish, answers, api, use=use, arrival_s=arrival_s)
+        self._refuse(answers)  # nothing was asked, nothing will end
+        if use is not None:
+            use.end()
+        assert told_unasked is not None, "this API has no wish without prompts"
+        return JSONResponse(told_unasked(wish), headers={"X-Request-Id": request_id})
 
     def _read(self, body: bytes, api: AnswerApi[WishT]) -> tuple[WishT, ModelSlot]:
         wish = api.read(body, self._models)
@@ -127,10 +147,7 @@ class Routes:
             use.end()
             raise
         headers = {"X-Request-Id": str(answers.request_id)}
-        if not wish.prompts:  # nothing was asked, nothing will end
-            self._refuse(answers)
-            use.end()
-        elif wish.is_stream:
+        if wish.is_stream:
             stream = api.stream(wish, answers, use.model)
             reply: Response = StreamedReply(stream, answers, media_type=api.stream_type, headers=headers)
             return self._delivered(reply, answers, use.slot)
@@ -211,7 +228,9 @@ class Routes:
             raise _closing()
 
     def cancel_all(self) -> None:
-        """End every running answer; their clients get what there is and an error."""
+        """End every running answer; their clients get what there is and an error. Downloads end too."""
+        for end in self.at_close:
+            end()
         for answers in self.records.running:
             answers.cancel(CancelCause.CLOSING)
 

@@ -11,6 +11,7 @@ from types import FrameType
 import uvicorn
 
 from twostroke.errors import ConfigError
+from twostroke.model.shelf import Shelf
 from twostroke.serve.app import create_app
 from twostroke.serve.hosts import host_names
 from twostroke.serve.limits import LimitsConfig
@@ -70,16 +71,17 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     limits: LimitsConfig | None = None,
     on_ready: Callable[[str], None] | None = None,
+    shelf: Shelf | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, then let running answers end and return. Call it on the main thread.
 
     `allowed_hosts` are names clients may call it by beside its own, `on_ready` hears the address once requests are
-    answered.
+    answered. With `shelf` Ollama's API is spoken too.
     """
     limits = limits or LimitsConfig()
     host, port = listener.getsockname()[:2]
     hosts = host_names(host, others=allowed_hosts, has_key=api_key is not None)
-    app = create_app(models, api_key=api_key, limits=limits, hosts=hosts)
+    app = create_app(models, api_key=api_key, limits=limits, hosts=hosts, shelf=shelf)
     config = uvicorn.Config(
         app,
         log_config=None,

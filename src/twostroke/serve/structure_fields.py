@@ -43,7 +43,7 @@ def _response_format(fields: Fields) -> Structure | None:
         for name in ("name", "description"):
             named.text(name)
         named.flag("strict")  # every schema is held to, strict or not
-        structure = _schema(named.take("schema"), place="response_format.json_schema.schema")
+        structure = schema_structure(named.take("schema"), place="response_format.json_schema.schema")
         named.end()
     wish.end()
     return structure
@@ -61,7 +61,7 @@ def _structured_outputs(fields: Fields) -> Structure | None:
     (name,) = given
     value, place = shapes[name], f"structured_outputs.{name}"
     if name == "json":
-        return _schema(value, place=place)
+        return schema_structure(value, place=place)
     if name == "choice":
         if not isinstance(value, list) or not value:
             raise wrong(place, "a non-empty array of strings", value)
@@ -72,7 +72,7 @@ def _structured_outputs(fields: Fields) -> Structure | None:
     return _checked(place, kind=kind, source=value)
 
 
-def _schema(value: Any, *, place: str) -> Structure:
+def schema_structure(value: Any, *, place: str) -> Structure:
     """A schema as an object, or as the text of one."""
     if not isinstance(value, dict | str):
         raise wrong(place, "an object, or one as text", value)

@@ -12,6 +12,9 @@ namespace {
 constexpr int32_t kRedundantTokens = 4;
 // Tokens swept with one pass over a thread's panels: their int8 input (K <= 2048) stays in half of L2.
 constexpr int32_t kTokenBlock = 128;
+// Many tokens are shared out among threads, not panels: what a thread computes it reads itself in the phases
+// to come, from its own caches. Shares of fewer tokens would read the weights too often.
+constexpr int32_t kMinShareTokens = 16;
 // Pieces a thread's share is cut into, so that a late thread's rest can be taken over.
 constexpr int32_t kPiecesPerThread = 6;
 
@@ -200,10 +203,13 @@ void LinearGroup::run(Worker& worker, ReadAhead& ahead) const {
         worker.barrier([&] { return ahead.pull(); });
     }
 
-    const int32_t num_blocks = (num_tokens + kTokenBlock - 1) / kTokenBlock;
-    worker.for_each(num_pieces_, num_blocks, [&](int32_t index, int32_t block) {
-        const int32_t first = block * kTokenBlock;
-        const int32_t count = std::min(kTokenBlock, num_tokens - first);
+    const int32_t num_shares = std::clamp(num_tokens / kMinShareTokens, 1, worker.count());
+    const int32_t num_blocks = (num_tokens / num_shares + kTokenBlock) / kTokenBlock;
+    worker.for_each(num_shares * num_pieces_, num_blocks, [&](int32_t item, int32_t block) {
+        const int32_t share = item / num_pieces_, index = item % num_pieces_;
+        const int32_t first = num_tokens * share / num_shares + block * kTokenBlock;
+        const int32_t count = std::min(kTokenBlock, num_tokens * (share + 1) / num_shares - first);
+        if (count <= 0) return;
         const Activations in = prepared.from(first);
         for (int32_t panel = index * piece_; panel < std::min(num_panels_, (index + 1) * piece_); ++panel)
             run_panel(panel, first, count, in, scratch);

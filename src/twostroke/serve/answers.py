@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any, TypeVar
 
 from starlette.types import Receive
@@ -22,6 +22,7 @@ from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.disconnect import watching
 from twostroke.serve.served_model import Asked, ServedModel
+from twostroke.serve.silence import Silence
 
 
 class CancelCause(StrEnum):
@@ -43,6 +44,13 @@ _CAUSES = {
     CancelCause.STALLED: ("the engine has stopped making steps, see the server's log: ask again later", 503),
 }
 _CLOSING = ("the request was cancelled before its end: the server is closing, ask again", 503)
+
+
+class Sign(Enum):
+    """What waits among events and is none."""
+
+    SILENCE = "nothing came for a while"
+
 
 Observer = Callable[["Answers", int, Event], None]
 EndObserver = Callable[["Answers"], None]
@@ -115,7 +123,7 @@ class Answers:
         self._end_observers = list(end_observers)
         self.has_ended = False
         self._cancelled = asyncio.Event()
-        self._pending: asyncio.Queue[tuple[int, Event] | None] = asyncio.Queue()
+        self._pending: asyncio.Queue[tuple[int, Event] | Sign | None] = asyncio.Queue()
         self._max_pending = max_pending
         self._failure: Exception | None = None
         self._start: Callable[[int], Asked] | None = None
@@ -325,19 +333,27 @@ class Answers:
 
     async def events_or_silence(self, idle_s: float | None) -> AsyncIterator[tuple[int, Event] | None]:
         """The same, and None whenever nothing came for `idle_s`."""
-        while self.num_unfinished or not self._pending.empty():
-            try:
-                async with asyncio.timeout(idle_s):
-                    each = await self._pending.get()
-            except TimeoutError:
-                yield None
-                continue
-            if self._failure is not None:
-                raise self._failure
-            if self.cause is CancelCause.SLOW_CLIENT:
-                raise self.failure()
-            if each is not None:
-                yield each
+        silence = None if idle_s is None else Silence(idle_s, self._note_silence)
+        try:
+            while self.num_unfinished or not self._pending.empty():
+                each = await self._pending.get()
+                if self._failure is not None:
+                    raise self._failure
+                if self.cause is CancelCause.SLOW_CLIENT:
+                    raise self.failure()
+                if each is Sign.SILENCE:
+                    yield None
+                elif each is not None:
+                    if silence is not None:
+                        silence.hear()
+                    yield each
+        finally:
+            if silence is not None:
+                silence.close()
+
+    def _note_silence(self) -> None:
+        if self._pending.empty():  # a reader that is busy with an earlier sign hears no second one
+            self._pending.put_nowait(Sign.SILENCE)
 
     @contextlib.asynccontextmanager
     async def cancelled_when_client_leaves(self, receive: Receive) -> AsyncIterator[None]:

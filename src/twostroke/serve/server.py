@@ -88,6 +88,7 @@ def serve(
         log_level="error",
         access_log=False,
         lifespan="off",
+        http="h11",  # httptools, which would be taken where it is installed, has no limit on headers
         server_header=False,
         timeout_graceful_shutdown=int(limits.drain_s) + SHUTDOWN_S,
     )

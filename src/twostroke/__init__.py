@@ -7,6 +7,8 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from twostroke.chat.answer import ChatAnswer, ToolCall
+    from twostroke.chat.chat import Chat
     from twostroke.core.event import Beam, Event, FinishEvent, TokenEvent
     from twostroke.core.report import PhaseReport, PhaseUse, Result
     from twostroke.core.sequence import FinishReason
@@ -53,6 +55,8 @@ __all__ = [
     "Beam",
     "BeamSearch",
     "CapacityError",
+    "Chat",
+    "ChatAnswer",
     "ChatTemplateError",
     "ConfigError",
     "DownloadError",
@@ -76,11 +80,14 @@ __all__ = [
     "StructureKind",
     "TermsError",
     "TokenEvent",
+    "ToolCall",
     "TwostrokeError",
     "UnsupportedModelError",
 ]
 
 _HOMES = {
+    "twostroke.chat.answer": ("ChatAnswer", "ToolCall"),
+    "twostroke.chat.chat": ("Chat",),
     "twostroke.core.event": ("Beam", "Event", "FinishEvent", "TokenEvent"),
     "twostroke.core.report": ("PhaseReport", "PhaseUse", "Result"),
     "twostroke.core.sequence": ("FinishReason",),

@@ -6,9 +6,12 @@ Made by LLM; the collector alone is called on the engine's thread.
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Self
 
+from twostroke.chat.answer_format import AnswerFormat
+from twostroke.chat.reader import AnswerReader
 from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.report import Result
 from twostroke.errors import TwostrokeError
@@ -27,11 +30,17 @@ class Handle:
         cancel: Callable[[str], None],
         collector: "ResultCollector",
         prompt_token_ids: Sequence[int] = (),
+        new_reader: Callable[[], AnswerReader] | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = tuple(prompt_token_ids)
         self._cancel = cancel
         self._collector = collector
+        self._new_reader = new_reader
+
+    def new_reader(self) -> AnswerReader:
+        """What splits the answer's text into reasoning, content and calls; all is content where no chat was asked."""
+        return AnswerReader(AnswerFormat()) if self._new_reader is None else self._new_reader()
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -43,7 +52,8 @@ class Handle:
 
     def result(self, timeout_s: float | None = None) -> Result:
         """Wait for the end. Raises TimeoutError after `timeout_s`."""
-        return self._collector.wait(timeout_s)
+        result = self._collector.wait(timeout_s)
+        return result if self._new_reader is None else replace(result, answer=self._new_reader().read(result.text))
 
 
 class EventStream(Iterator[Event]):

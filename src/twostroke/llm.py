@@ -7,18 +7,20 @@ import itertools
 import math
 import secrets
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from twostroke.chat.chat import Chat
+from twostroke.chat_prompt import ChatPrompt, ChatPrompts
 from twostroke.config import Config, resolve
 from twostroke.core.account import StepRecord
 from twostroke.core.clock import Clock, WallClock
@@ -47,7 +49,7 @@ from twostroke.model.facts import ModelFacts, read_facts
 from twostroke.params import MAX_PROMPT_SCORES, BeamSearch, SamplingParams
 from twostroke.phase_use import phase_report
 from twostroke.program.cost import Row
-from twostroke.prompt import Message, Prompt, contents_of, is_chat, refuse_lone_surrogates, several
+from twostroke.prompt import Message, Prompt, as_chat, contents_of, is_chat, refuse_lone_surrogates, several
 from twostroke.stop_pattern import compile_patterns
 from twostroke.structure import Structure
 
@@ -110,6 +112,7 @@ class LLM:
         self.model_name = str(model)
         self.program = self._loaded.program
         self.tokenizer = self._loaded.text.tokenizer
+        self._chat_prompts = ChatPrompts(self._loaded.text.chat_template, self.tokenizer)
         self._request_numbers = itertools.count(1)
         self._worker = Worker(self._loaded.engine)
         weakref.finalize(self, self._worker.end).atexit = False  # dropped without close: nobody can ask any more
@@ -208,11 +211,36 @@ class LLM:
         """
         return self._answers(several(prompts), params)
 
-    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> Result:
-        """The answer to a conversation, rendered with the model's own template."""
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
+        reasoning_effort: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
+    ) -> Result:
+        """The answer to a conversation, rendered with the model's own template; `answer` of the result has its parts.
+
+        tools, tool_choice, parallel_tool_calls, reasoning_effort: as OpenAI's clients write them.
+        chat_template_kwargs: what else the template reads, `enable_thinking` for instance.
+        continue_final_message: the answer goes on with the last message's text instead of a turn of its own.
+        """
         if not is_chat(messages):
             raise PromptError("messages must be a list of at least one message, each with a role", field="messages")
-        return self._answers([messages], params)[0]
+        chat = Chat.read(
+            messages,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            reasoning_effort=reasoning_effort,
+            chat_template_kwargs=chat_template_kwargs,
+            continue_final_message=continue_final_message,
+        )
+        return self._answers([chat], params)[0]
 
     def beam_search(self, prompt: Prompt, beam: BeamSearch | None = None, *, max_tokens: int | None = None) -> Result:
         """The likeliest answers to one prompt: `beams` of the result has them with their scores, best first.
@@ -302,11 +330,14 @@ class LLM:
         params = self.default_params if params is None else params
         self._check_params(params, on_event)
         refuse_lone_surrogates(prompt)
-        token_ids = self._prompt_ids(prompt, params.max_tokens, spent)
+        chat = self._chat_prompt(prompt, params.max_tokens, spent)
+        if chat is not None:
+            params = chat.held(params)
+        token_ids = self._prompt_ids(prompt if chat is None else chat, params.max_tokens, spent)
         self._check_ids(token_ids)
         self._check_context(len(token_ids), params.max_tokens)
         _check_scores(len(token_ids), params.prompt_logprobs)
-        grammar = self._grammar(params.structure, spent)
+        grammar = self._grammar(params.structure, spent, chat=chat)
         request = Request(
             request_id=request_id or f"r{next(self._request_numbers)}",
             prompt_token_ids=tuple(token_ids),
@@ -320,10 +351,17 @@ class LLM:
             salt=salt,
             grammar=grammar,
             spent=spent,
-            continues_text=not is_chat(prompt),
+            shown_ids=frozenset() if chat is None else chat.shown_ids,
+            continues_text=chat is None or chat.continues_text,
         )
         collector = ResultCollector(on_event)
-        handle = Handle(request.request_id, cancel=self._cancel, collector=collector, prompt_token_ids=token_ids)
+        handle = Handle(
+            request.request_id,
+            cancel=self._cancel,
+            collector=collector,
+            prompt_token_ids=token_ids,
+            new_reader=None if chat is None else chat.new_reader,
+        )
         with _cancelled_on_error([handle]):
             self._worker.ask(lambda engine: engine.add(request, collector))
         return handle
@@ -336,7 +374,8 @@ class LLM:
         Raises PromptError, ChatTemplateError or CapacityError.
         """
         refuse_lone_surrogates(prompt)
-        token_ids = self._prompt_ids(prompt, 0, {})
+        chat = self._chat_prompt(prompt, 0, {})
+        token_ids = self._prompt_ids(prompt if chat is None else chat, 0, {})
         special = self.tokenizer.special
         has_bos = special.adds_bos and token_ids[:1] == [special.bos_id]
         return [*after, *(token_ids[1:] if after and has_bos else token_ids)]
@@ -425,12 +464,19 @@ class LLM:
         """Read the vocabulary for grammars now, some tenths of a second, not with the first request that has one."""
         _ = self._grammars
 
-    def _grammar(self, structure: Structure | None, spent: dict[Part, float]) -> "Grammar | None":
+    def _grammar(
+        self, structure: Structure | None, spent: dict[Part, float], *, chat: ChatPrompt | None
+    ) -> "Grammar | None":
         """Compiled here, on the caller's thread; books the time it took."""
         if structure is None:
             return None
         start_s = self._clock.now()
-        grammar = self._grammars.compile(structure)
+        try:
+            grammar = self._grammars.compile(structure, before=None if chat is None else chat.before)
+        except ParamsError as error:
+            if chat is None or structure is not chat.structure:
+                raise
+            raise ParamsError(f"tools is refused: {error}", field="tools") from None
         spent[Part.GRAMMAR_COMPILE] = self._clock.now() - start_s
         return grammar
 
@@ -463,34 +509,36 @@ class LLM:
                 field="on_event",
             )
 
-    def _prompt_ids(self, prompt: Prompt, max_tokens: int, spent: dict[Part, float]) -> list[int]:
-        """Ids of any kind of prompt; books the time of template and tokenizer."""
+    def _chat_prompt(self, prompt: Prompt, max_tokens: int, spent: dict[Part, float]) -> ChatPrompt | None:
+        """A conversation, rendered; books the time. One the template stumbles over may be too long for any template."""
+        chat = as_chat(prompt)
+        if chat is None:
+            return None
         start_s = self._clock.now()
-        if isinstance(prompt, str) or not is_chat(prompt):
+        chat = replace(chat, messages=self._with_system(chat.messages))
+        try:
+            rendered = self._chat_prompts.prepare(chat)
+        except ChatTemplateError:
+            if self._loaded.text.chat_template.source is not None:
+                self._check_pieces(contents_of(chat.messages), max_tokens)
+            raise
+        spent[Part.TEMPLATE] = self._clock.now() - start_s
+        return rendered
+
+    def _prompt_ids(self, prompt: Prompt | ChatPrompt, max_tokens: int, spent: dict[Part, float]) -> list[int]:
+        """Ids of any kind of prompt; books the time of the tokenizer."""
+        start_s = self._clock.now()
+        if isinstance(prompt, ChatPrompt):
+            self._check_pieces(prompt.pieces, max_tokens)
+            token_ids = self.tokenizer.encode_pieces(prompt.pieces)
+        else:
             if isinstance(prompt, str):
                 self._check_pieces([prompt], max_tokens)
             elif hasattr(prompt, "__len__") and len(prompt) > self.context:
                 self._check_context(len(prompt), max_tokens)  # before millions of ids are looked at one by one
             token_ids = self.tokenizer.encode_prompt(prompt)  # type: ignore[arg-type]
-            spent[Part.TOKENIZE] = self._clock.now() - start_s
-            return token_ids
-        pieces = self._rendered(self._with_system(prompt), max_tokens)  # type: ignore[arg-type]
-        rendered_s = self._clock.now()
-        self._check_pieces(pieces, max_tokens)
-        token_ids = self.tokenizer.encode_pieces(pieces)
-        spent[Part.TEMPLATE] = rendered_s - start_s
-        spent[Part.TOKENIZE] = self._clock.now() - rendered_s
+        spent[Part.TOKENIZE] = self._clock.now() - start_s
         return token_ids
-
-    def _rendered(self, messages: Sequence[Message], max_tokens: int) -> list[str | int]:
-        """Pieces of a conversation. One the template stumbles over may be too long for any template."""
-        template = self._loaded.text.chat_template
-        try:
-            return template.render_pieces(messages)
-        except ChatTemplateError:
-            if template.source is not None:
-                self._check_pieces(contents_of(messages), max_tokens)
-            raise
 
     def _with_system(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The conversation, opened by the model's own system text where it has no system message."""

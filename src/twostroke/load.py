@@ -363,7 +363,7 @@ def _engine(
         fit=fit,
         kv_size=size,
         kv_groups=program.kv_groups,
-        new_text=lambda request: Detokenizer(text.tokenizer, is_continuation=request.continues_text),
+        new_text=lambda request: _detokenizer(request, text.tokenizer),
         speculator=speculator,
         new_chooser=lambda request: BeamChooser(request, text_of=partial(_text_of, request, text.tokenizer)),
     )
@@ -391,9 +391,13 @@ def _binder(cache: KVCache, program: Program, limits: SchedulerConfig, *, size: 
     )
 
 
+def _detokenizer(request: Request, tokenizer: Tokenizer) -> Detokenizer:
+    return Detokenizer(tokenizer, is_continuation=request.continues_text, shown_ids=request.shown_ids)
+
+
 def _text_of(request: Request, tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
     """An answer so far, without a character of which bytes are missing."""
-    detokenizer = Detokenizer(tokenizer, is_continuation=request.continues_text)
+    detokenizer = _detokenizer(request, tokenizer)
     return "".join([detokenizer.push(token_id) for token_id in token_ids])
 
 

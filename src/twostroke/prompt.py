@@ -6,10 +6,18 @@ Asked on the caller's thread before anything is rendered or tokenised; knows no 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from twostroke.chat.chat import Chat
 from twostroke.errors import PromptError
 
 Message = Mapping[str, Any]
-Prompt = str | Sequence[int] | Sequence[Message]
+Prompt = str | Sequence[int] | Sequence[Message] | Chat
+
+
+def as_chat(prompt: Any) -> Chat | None:
+    """A conversation, with or without what goes beside it; None for other prompts."""
+    if isinstance(prompt, Chat):
+        return prompt
+    return Chat(messages=prompt) if is_chat(prompt) else None
 
 
 def is_chat(prompt: Any) -> bool:
@@ -31,9 +39,12 @@ def refuse_lone_surrogates(prompt: Any) -> None:
     """Raises PromptError where text holds half a character: it has no UTF-8, so it can only be a mistake."""
     if isinstance(prompt, str):
         _refuse(prompt, place="the prompt", field="prompt")
-    elif is_chat(prompt):
-        for place, text in texts_of(prompt, place="messages"):
-            _refuse(text, place=place, field="messages")
+    elif (chat := as_chat(prompt)) is not None:
+        tools = [tool.as_shown() for tool in chat.tools]
+        beside = {"messages": chat.messages, "tools": tools, "chat_template_kwargs": chat.variables}
+        for field, value in beside.items():
+            for place, text in texts_of(value, place=field):
+                _refuse(text, place=place, field=field)
 
 
 def texts_of(value: Any, *, place: str) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,18 @@
 """What an answer must look like: a wish, frozen, checked for its form alone; the model's grammar compiler judges it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from twostroke.errors import ParamsError
 
+# How answers may spell JSON, in llguidance's words. A model that may not say what it wants would print blanks for ever:
+# two of them between JSON's words are enough.
+JSON_OPTIONS: Mapping[str, bool | str] = {
+    "whitespace_flexible": True,
+    "whitespace_pattern": r"[ \n]{0,2}",
+    "lenient": False,
+}
 MAX_SOURCE_BYTES = 2**16  # compiled beside everybody's steps: nobody writes more by hand
 MAX_CHOICES = 1024
 

@@ -45,13 +45,17 @@ def build_puppet(
     table: Table,
     *,
     extra_tokens: Sequence[str] = (),
+    control_tokens: Sequence[str] = (),
     default: int = EOS,
     more_keys: Sequence[KeyValue] = (),
     width: int = 512,
     num_heads: int = 8,
 ) -> Puppet:
-    """`extra_tokens` follow the base vocabulary as normal tokens; tokens without a row are followed by `default`."""
-    tokens = vocab() + [(text, -6.0, 1) for text in extra_tokens]
+    """`extra_tokens` follow the base vocabulary as normal tokens, `control_tokens` follow those.
+
+    Tokens without a row are followed by `default`.
+    """
+    tokens = vocab() + [(text, -6.0, 1) for text in extra_tokens] + [(text, 0.0, 3) for text in control_tokens]
     tokens += [(f"[P{index}]", -99.0, 1) for index in range(len(tokens), width)]
     size = len(tokens)
     changes = {

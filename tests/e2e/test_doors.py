@@ -297,11 +297,23 @@ def test_a_hostile_template_is_a_quick_400_and_runs_nothing(
 # ---- what is not offered
 
 
-def test_what_is_not_offered_is_refused_by_name(tmp_path: Path) -> None:
-    """C9, L15, T12: no open last message over HTTP, no model upload."""
+def test_an_open_last_message_is_gone_on_with(tmp_path: Path) -> None:
+    """C9"""
     with opened(tmp_path) as (_, client):
-        for field in ("continue_final_message", "add_generation_prompt", "chat_template"):
-            reply = chat(client, HELLO, **{field: True})
-            assert (reply.status_code, error_of(reply)["param"]) == (400, field)
+        begun = [*HELLO, {"role": "assistant", "content": "So]"}]
+        reply = chat(client, begun, continue_final_message=True)
+        assert reply.json()["choices"][0]["message"]["content"] == ANSWER
+        tokens = client.post("/tokenize", json={"messages": begun, "continue_final_message": True}).json()["tokens"]
+        assert client.post("/detokenize", json={"tokens": tokens}).json()["prompt"].endswith("assistant:So]")
+        both = chat(client, begun, continue_final_message=True, add_generation_prompt=True)
+        assert both.status_code == 400
+        assert "set one of them to false" in error_of(both)["message"]
+
+
+def test_what_is_not_offered_is_refused_by_name(tmp_path: Path) -> None:
+    """L15: no template but the model's own, no model upload."""
+    with opened(tmp_path) as (_, client):
+        reply = chat(client, HELLO, chat_template="{{ messages }}")
+        assert (reply.status_code, error_of(reply)["param"]) == (400, "chat_template")
         assert client.post("/api/create", content=b"GGUF").status_code == 404
         assert client.get("/health").status_code == 200

@@ -10,6 +10,9 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
+from twostroke.chat.answer_format import AnswerFormat
+from twostroke.chat.chat import Chat
+from twostroke.chat.reader import AnswerReader
 from twostroke.core.account import Account, StepRecord
 from twostroke.core.event import Beam, Event, FinishEvent, KVUsage, Timing, TokenEvent, Usage
 from twostroke.core.sequence import FinishReason
@@ -36,6 +39,7 @@ class ScriptedHandle:
         self.num_prompt_tokens = num_prompt_tokens
         self.prompt_token_ids = tuple(range(100, 100 + num_prompt_tokens))
         self.is_cancelled = threading.Event()
+        self.new_reader: Callable[[], AnswerReader] = lambda: AnswerReader(AnswerFormat())
 
     def cancel(self) -> None:
         self.is_cancelled.set()
@@ -73,6 +77,8 @@ class ScriptedModel:
         self.beams = tuple(beams)
         self.pause_s = pause_s
         self.prompts: list[Any] = []
+        self.chats: list[Chat] = []
+        self.new_reader: Callable[[], AnswerReader] = lambda: AnswerReader(AnswerFormat())
         self.params: list[SamplingParams] = []
         self.arrivals: list[float | None] = []
         self.salts: list[str] = []
@@ -121,7 +127,9 @@ class ScriptedModel:
         assert on_event is not None
         with self._lock:
             name = request_id or f"r{len(self.handles) + 1}"
+            prompt = self._plain(prompt)
             handle = ScriptedHandle(name, num_prompt_tokens=len(prompt))
+            handle.new_reader = self.new_reader
             self.salts.append(salt)
             self.choice_indices.append(choice_index)
             self.load_s.append(load_s)
@@ -136,6 +144,13 @@ class ScriptedModel:
     def close(self) -> None:
         self.is_closed = True
 
+    def _plain(self, prompt: Any) -> Any:
+        """A chat's messages; what goes beside them is kept in `chats`."""
+        if not isinstance(prompt, Chat):
+            return prompt
+        self.chats.append(prompt)
+        return prompt.messages
+
     def observe_steps(self, observer: Callable[[StepRecord], None]) -> None:
         self.step_observers.append(observer)
 
@@ -143,6 +158,7 @@ class ScriptedModel:
         """A token is a byte of the text, or of what the messages say."""
         if self.refuse is not None:
             raise self.refuse
+        prompt = self._plain(prompt)
         text = prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
         return [*after, *text.encode()]
 

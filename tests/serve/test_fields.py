@@ -166,7 +166,7 @@ def test_what_strangers_wrote_is_never_repeated_at_length() -> None:
             make_chat(messages=[{"role": long, "content": "x"}]),
             make_chat(messages=[{"role": "user", "content": "x", long: 1}]),
         ):
-            assert len(client.post(CHAT, json=fields).text) < 800
+            assert len(client.post(CHAT, json=fields).text) < 1000
 
 
 @pytest.mark.parametrize("key", ["name", "refusal", "annotations", "audio", "tool_calls", "function_call"])
@@ -183,11 +183,11 @@ def test_unknown_keys_of_a_message_pass_where_they_are_null() -> None:
     assert taken(CHAT, make_chat(messages=[message | {"reasoning": None, "x": None}])).prompts == [(message,)]
 
 
-@pytest.mark.parametrize("role", ["User", "tool", "function", "", None, 1, {}])
-def test_another_role_is_told_the_four_at_its_place(role: object) -> None:
+@pytest.mark.parametrize("role", ["User", "function", "", None, 1, {}])
+def test_another_role_is_told_those_there_are_at_its_place(role: object) -> None:
     error = refused(CHAT, make_chat(messages=[{"role": "user", "content": "x"}, {"role": role, "content": "y"}]))
     assert error["param"] == "messages[1].role"
-    assert error["message"].endswith("it must be one of system, developer, user, assistant")
+    assert error["message"].endswith("it must be one of system, developer, user, assistant, tool")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 BODIES = {
     CHAT: make_chat(),
     COMPLETIONS: make_completion(),
-    "/tokenize": {"prompt": "a"},
+    "/tokenize": {"messages": make_chat()["messages"]},
     "/detokenize": {"tokens": [97]},
 }
 

@@ -1,6 +1,7 @@
 """Streaming: the joined pieces are the decoded whole, no character is cut, no piece is lost."""
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -16,7 +17,7 @@ TOKENIZERS = {
 }
 
 
-def stream(tokenizer: Tokenizer, ids: list[int], **options: bool) -> list[str]:
+def stream(tokenizer: Tokenizer, ids: list[int], **options: Any) -> list[str]:
     detokenizer = Detokenizer(tokenizer, **options)
     return [*map(detokenizer.push, ids), detokenizer.flush()]
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from twostroke.chat.answer import ChatAnswer
 from twostroke.core.account import Account
 from twostroke.core.event import Beam, KVUsage, Speculation, Timing, Usage
 from twostroke.core.ledger import Ledger
@@ -56,6 +57,7 @@ class Result:
     stop_reason: str | int | None = None  # the stop string, pattern or id that ended it
     speculation: Speculation | None = None  # where drafts were asked for
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; text and token_ids are the first one's
+    answer: ChatAnswer | None = None  # of a chat: what its text is made of
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,5 +32,6 @@ class Request:
     priority: int = 0
     salt: str = ""
     grammar: "AnswerGrammar | None" = None  # at its beginning, this answer's alone
+    shown_ids: frozenset[int] = frozenset()  # control tokens that are part of the answer's text
     continues_text: bool = True  # the answer goes on after the prompt's own text; False: a chat turn begins
     spent: Mapping[Part, float] = field(default_factory=dict)  # ledger parts before submit, seconds

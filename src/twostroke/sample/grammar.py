@@ -6,22 +6,17 @@ error, never an unconstrained answer. Never looks at logits.
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
 
 import llguidance
 
 from twostroke.errors import ParamsError
-from twostroke.structure import Structure, StructureKind
+from twostroke.structure import JSON_OPTIONS, Structure, StructureKind
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions  # a type alone
 
-# A model that may not say what it wants would print blanks for ever: two of them between JSON's words are enough.
-JSON_OPTIONS: "JsonCompileOptions" = {
-    "whitespace_flexible": True,
-    "whitespace_pattern": r"[ \n]{0,2}",
-    "lenient": False,
-}
 LIMITS = llguidance.LLParserLimits(
     max_grammar_size=200_000, initial_lexer_fuel=500_000, step_lexer_fuel=100_000, max_lexer_states=50_000
 )
@@ -47,7 +42,30 @@ class Words:
         self._encode = encode
 
     def __call__(self, text: bytes | str) -> list[int]:
-        return self._encode(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+        """Tokens of a text the grammar wants to the letter: not with a space the encoder puts before words."""
+        wanted = text if isinstance(text, bytes) else text.encode()
+        ids = self._encode(wanted.decode("utf-8", "replace"))
+        return ids if b"".join(self.tokens[token_id] for token_id in ids) == wanted else self._longest(wanted)
+
+    def _longest(self, text: bytes) -> list[int]:
+        """The longest token that fits, again and again."""
+        ids, start = [], 0
+        while start < len(text):
+            ends = range(min(len(text), start + self._longest_size), start, -1)
+            end = next((end for end in ends if text[start:end] in self._ids), start + 1)
+            if text[start:end] in self._ids:  # a byte without a token cannot be said
+                ids.append(self._ids[text[start:end]])
+            start = end
+        return ids
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        special = set(self.special_token_ids)
+        return {token: token_id for token_id, token in enumerate(self.tokens) if token and token_id not in special}
+
+    @cached_property
+    def _longest_size(self) -> int:
+        return max(map(len, self._ids), default=0)
 
 
 class GrammarCompiler:
@@ -57,9 +75,13 @@ class GrammarCompiler:
         wrapped = llguidance.TokenizerWrapper(words)
         self._tokenizer = llguidance.LLTokenizer(wrapped, n_vocab=len(words.tokens), eos_token=words.end_ids)
 
-    def compile(self, structure: Structure) -> "Grammar":
-        """A grammar at its beginning. Raises ParamsError with the compiler's words."""
-        matcher = llguidance.LLMatcher(self._tokenizer, _source_of(structure), log_level=0, limits=LIMITS)
+    def compile(self, structure: Structure, *, before: str | None = None) -> "Grammar":
+        """A grammar at its beginning. Raises ParamsError with the compiler's words.
+
+        `before`: a grammar in Lark's notation of what comes before `@answer`, which is the structure.
+        """
+        source = _source_of(structure) if before is None else _joined(before, structure)
+        matcher = llguidance.LLMatcher(self._tokenizer, source, log_level=0, limits=LIMITS)
         problem = matcher.get_error() if matcher.is_error() else "; ".join(matcher.get_grammar_warnings())
         if not problem and not any(matcher.compute_bitmask()):
             problem = matcher.get_error() or "no answer follows it"
@@ -100,9 +122,17 @@ def _source_of(structure: Structure) -> str:
         return kinds.grammar_from_lark(f"start: {' | '.join(literals)}")
     schema = structure.source if structure.kind is StructureKind.JSON_SCHEMA else '{"type": "object"}'
     try:
-        return kinds.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)
+        return kinds.grammar_from_json_schema(schema, overrides=cast("JsonCompileOptions", dict(JSON_OPTIONS)))
     except ValueError as error:
         raise _refused(structure, str(error)) from None
+
+
+def _joined(before: str, structure: Structure) -> str:
+    """Two grammars as one source: llguidance writes JSON and patterns in this form, Lark as it is."""
+    source = _source_of(structure)
+    is_lark = structure.kind in (StructureKind.LARK, StructureKind.CHOICE)
+    answer = {"lark_grammar": source} if is_lark else json.loads(source)["grammars"][0]
+    return json.dumps({"grammars": [{"name": "before", "lark_grammar": before}, {**answer, "name": "answer"}]})
 
 
 def _refused(structure: Structure, problem: str) -> ParamsError:

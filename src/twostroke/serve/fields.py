@@ -63,6 +63,10 @@ class Fields:
             raise wrong(place, "an object", value)
         return Fields(value, place=f"{place}.", refused=self._refused)
 
+    def values(self) -> Mapping[str, Any]:
+        """All of an object that goes on as it is."""
+        return self._values
+
     def number(self, name: str) -> int | float | None:
         """A number as it was written; its range is the business of whoever asks."""
         value = self.take(name)

@@ -1,15 +1,16 @@
-"""The messages of a chat, read strictly: text alone, in the roles templates know.
+"""The messages of a chat, read strictly: text alone, in the roles templates know, with earlier calls and their results.
 
-Called by `openai.read_wish`; what comes out goes to the model's own template. Never renders anything.
+Called by `chat_fields`; what comes out goes to the model's own template. Never renders anything.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.fields import Fields, one_of, wrong
 
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
 
 def read_messages(fields: Fields) -> tuple[Mapping[str, Any], ...]:
@@ -27,9 +28,57 @@ def _message(message: Fields) -> Mapping[str, Any]:
     role = message.take("role")
     if not isinstance(role, str) or role not in ROLES:
         raise message.wrong("role", one_of(list(ROLES)))
-    content = _content(message)
+    read = {"role": ROLES[role]}
+    if role == "assistant":
+        read |= _answer(message)
+    elif role == "tool":
+        read |= _result(message)
+    else:
+        read["content"] = _content(message)
     message.end(null_keys_pass=True)
-    return {"role": ROLES[role], "content": content}
+    return read
+
+
+def _answer(message: Fields) -> dict[str, Any]:
+    """An earlier answer: what it said, what it thought, what it called."""
+    calls = message.array("tool_calls")
+    if calls == []:
+        raise message.wrong("tool_calls", "a non-empty array of calls")
+    place = f"{message.place}tool_calls"
+    read: dict[str, Any] = {"content": None if calls and message.take("content") is None else _content(message)}
+    reasoning = message.text("reasoning_content")
+    if reasoning is not None:
+        read["reasoning_content"] = reasoning
+    if calls:
+        read["tool_calls"] = [_call(message.inside(call, f"{place}[{at}]")) for at, call in enumerate(calls)]
+    return read
+
+
+def _call(call: Fields) -> dict[str, Any]:
+    call_id: str = call.required("id", str, "a string")
+    if call.take("type") not in (None, "function"):
+        raise call.wrong("type", '"function"')
+    function = call.object("function")
+    call.end(null_keys_pass=True)
+    if function is None:
+        raise call.wrong("function", "an object with name and arguments")
+    name: str = function.required("name", str, "a string")
+    text: str = function.required("arguments", str, "a JSON object, as text")
+    function.end(null_keys_pass=True)
+    try:
+        arguments = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise function.wrong("arguments", "a JSON object, as text")
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _result(message: Fields) -> dict[str, Any]:
+    """What a function said."""
+    call_id: str = message.required("tool_call_id", str, "a string")
+    name = message.text("name")
+    return {"content": _content(message), "tool_call_id": call_id, **({} if name is None else {"name": name})}
 
 
 def _content(message: Fields) -> str:

@@ -8,18 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from twostroke.chat.chat import Chat
 from twostroke.params import SamplingParams
 from twostroke.presets import Preset
 from twostroke.serve.api_error import ApiError
+from twostroke.serve.chat_fields import read_chat
 from twostroke.serve.fields import MAX_LISTED, Fields, shown, wrong
 from twostroke.serve.harmless import take_harmless
 from twostroke.serve.limits import LimitsConfig
-from twostroke.serve.messages import read_messages
 from twostroke.serve.prompt_scores import PromptWish, read_prompt_wish
 from twostroke.serve.sampling_fields import read_params
 from twostroke.serve.strategy_fields import read_strategy
 
-Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+Prompt = str | Sequence[int] | Chat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class StreamWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """One HTTP request, understood. A chat is one prompt: its messages. Answers are prompts x choices."""
+    """One HTTP request, understood. A chat is one prompt. Answers are prompts x choices."""
 
     model: str
     prompts: tuple[Prompt, ...]
@@ -46,6 +47,7 @@ class Wish:
     hides_logprobs: bool = False  # they are computed to find the best
     prompt: PromptWish = field(default_factory=PromptWish)
     preset: Preset | None = None
+    has_reasoning: bool = True  # what the model thought is told too
     wants_ledger: bool = False
     timeout_s: float | None = None
     keep_alive_s: float | None = None  # not asked for in OpenAI's API
@@ -77,7 +79,7 @@ def read_wish(
     fields = Fields(values)
     model = read_model(fields, models)
     is_stream = fields.flag("stream") or False
-    prompts: tuple[Prompt, ...] = (read_messages(fields),) if is_chat else _prompts(fields, limits)
+    prompts: tuple[Prompt, ...] = (read_chat(fields),) if is_chat else _prompts(fields, limits)
     strategy = read_strategy(
         fields, defaults, is_chat=is_chat, is_stream=is_stream, num_prompts=len(prompts), limits=limits
     )
@@ -96,6 +98,7 @@ def read_wish(
         hides_logprobs=hides_logprobs,
         prompt=prompt,
         preset=strategy.preset,
+        has_reasoning=not is_chat or fields.flag("include_reasoning") is not False,
         wants_ledger=fields.flag("ledger") or False,
         timeout_s=_timeout_s(fields, limits),
         salt=fields.text("cache_salt") or "",

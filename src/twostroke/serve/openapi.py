@@ -20,8 +20,7 @@ from twostroke.params import (
 )
 from twostroke.presets import PRESETS
 from twostroke.serve.limits import LimitsConfig
-
-Schema = dict[str, Any]
+from twostroke.serve.openapi_chat import CHAT_FIELDS, FLAG, TEXT, Schema
 
 
 def document(routes: Iterable[BaseRoute], limits: LimitsConfig) -> dict[str, Any]:
@@ -86,34 +85,7 @@ ERROR: Schema = {
     },
 }
 
-TEXT: Schema = {"type": "string"}
-FLAG: Schema = {"type": "boolean"}
 TOKEN_IDS: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-MESSAGES: Schema = {
-    "type": "array",
-    "minItems": 1,
-    "items": {
-        "type": "object",
-        "required": ["role"],
-        "properties": {
-            "role": {"type": "string"},
-            "content": {
-                "anyOf": [
-                    TEXT,
-                    {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["type", "text"],
-                            "properties": {"type": {"const": "text"}, "text": TEXT},
-                        },
-                    },
-                    {"type": "null"},
-                ]
-            },
-        },
-    },
-}
 
 
 def _number(low: float, high: float) -> Schema:
@@ -140,7 +112,8 @@ def request_bodies(limits: LimitsConfig) -> dict[str, Schema]:
     """The body of every route that takes one."""
     common = _answer_fields(limits)
     chat = {
-        "messages": MESSAGES,
+        **CHAT_FIELDS,
+        "include_reasoning": FLAG,
         "logprobs": FLAG,
         "top_logprobs": _whole(0, MAX_LOGPROBS),
     }
@@ -154,7 +127,7 @@ def request_bodies(limits: LimitsConfig) -> dict[str, Schema]:
     return {
         "/v1/chat/completions": _body({**common, **chat, **HARMLESS_FIELDS}, required=("model", "messages")),
         "/v1/completions": _body({**common, **completion, **HARMLESS_FIELDS}, required=("model", "prompt")),
-        "/tokenize": _body({"model": TEXT, "prompt": TEXT, "messages": MESSAGES, "return_token_strs": FLAG}),
+        "/tokenize": _body({"model": TEXT, "prompt": TEXT, **CHAT_FIELDS, "return_token_strs": FLAG}),
         "/detokenize": _body({"model": TEXT, "tokens": TOKEN_IDS}, required=("tokens",)),
     }
 

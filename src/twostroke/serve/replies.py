@@ -3,9 +3,10 @@
 A reply takes every event of its answers and tells what to send for it; it never waits and never sends.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from twostroke.chat.reader import AnswerReader
 from twostroke.core.clock import unix_time_s
 from twostroke.core.event import Beam, Event, FinishEvent, TokenEvent
 from twostroke.core.likeliest import Tried, likeliest
@@ -13,6 +14,7 @@ from twostroke.core.sequence import FinishReason
 from twostroke.presets import Preset
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
+from twostroke.serve.chat_message import ChatMessage
 from twostroke.serve.logprobs import CompletionLogprobs, chat_logprobs
 from twostroke.serve.openai import Wish
 from twostroke.serve.prompt_scores import Scores, echoed_logprobs, told_scores
@@ -24,10 +26,19 @@ class Choice:
     """One answer as it grows. Tokens whose text is held back wait for the text that comes with a later one."""
 
     def __init__(
-        self, index: int, *, wish: Wish, model: ServedModel, prompt_text: str, first: "Choice | None" = None
+        self,
+        index: int,
+        *,
+        wish: Wish,
+        model: ServedModel,
+        prompt_text: str,
+        new_reader: Callable[[], AnswerReader],
+        first: "Choice | None" = None,
     ) -> None:
         """`first` is the choice of the same prompt for which the prompt was scored; None: this one."""
         self.index = index
+        self.new_reader = new_reader
+        self.message = ChatMessage(new_reader(), has_reasoning=wish.has_reasoning)
         self.text = ""
         self.num_tokens = 0
         self.logprob_sum = 0.0  # where it is known
@@ -66,6 +77,11 @@ class Choice:
     def scores(self) -> Scores:
         """Of the tokens of its prompt, where they were asked for."""
         return self._scores or (self._first.scores if self._first is not None else ())
+
+    def deltas(self, event: Event) -> list[dict[str, Any]]:
+        """What an event adds to a chat's message."""
+        self.take(event)
+        return self.message.take(event)
 
     def untold_logprobs(self) -> dict[str, Any] | None:
         """Those of the tokens since the last call; of an echoed prompt's too in the first."""
@@ -106,11 +122,14 @@ class Reply:
             place = index % wish.num_choices
             first = self._choices[index - place] if place else None
             text = _echo(wish, index, model)
-            self._choices.append(Choice(index, wish=wish, model=model, prompt_text=text, first=first))
+            new_reader = answers.asked[index - place].new_reader
+            self._choices.append(
+                Choice(index, wish=wish, model=model, prompt_text=text, new_reader=new_reader, first=first)
+            )
 
     def take(self, index: int, event: Event) -> None:
         """An event of a reply that does not stream. Raises ApiError for an end that is no answer."""
-        self._choices[index].take(event)
+        self._choices[index].deltas(event)
         if isinstance(event, FinishEvent):
             reason_of(event, self._answers)
 
@@ -138,21 +157,24 @@ class Reply:
         assert choice.finish is not None, f"answer {choice.index} has not finished"
         scores = {} if self._wish.is_chat else self._prompt_scores(choice)
         if choice.finish.beams:
-            return [
-                self._content(choice.prompt_text + beam.text) | _beam_facts(beam) | scores
-                for beam in choice.finish.beams
-            ]
+            return [self._beam(choice, beam) | scores for beam in choice.finish.beams]
         end = {
             "logprobs": choice.whole_logprobs(),
-            "finish_reason": reason_of(choice.finish, self._answers),
+            "finish_reason": self._reason(choice),
             "stop_reason": choice.finish.stop_reason,
         }
-        return [self._content(choice.text) | end | scores]
+        return [self._content(choice.text, choice.message) | end | scores]
 
-    def _content(self, text: str) -> dict[str, Any]:
-        if self._wish.is_chat:
-            return {"message": {"role": "assistant", "content": text, "refusal": None}}
-        return {"text": text}
+    def _beam(self, choice: Choice, beam: Beam) -> dict[str, Any]:
+        """One answer of a search."""
+        message = ChatMessage(choice.new_reader(), has_reasoning=self._wish.has_reasoning)
+        message.read(beam.text)
+        reason = message.reason(beam.finish_reason.value)
+        end = {"logprobs": None, "finish_reason": reason, "stop_reason": beam.stop_reason, "score": beam.score}
+        return self._content(choice.prompt_text + beam.text, message) | end
+
+    def _content(self, text: str, message: ChatMessage) -> dict[str, Any]:
+        return {"message": message.whole()} if self._wish.is_chat else {"text": text}
 
     def _prompt_scores(self, choice: Choice) -> dict[str, Any]:
         """vLLM's field, where it was asked for."""
@@ -170,11 +192,16 @@ class Reply:
     def chunks(self, index: int, event: Event) -> Iterator[dict[str, Any]]:
         """What to send for an event. Raises ApiError for an end that is no answer."""
         choice = self._choices[index]
-        text = choice.take(event)
-        if text:
-            yield self._chunk(choice, {"content": text} if self._wish.is_chat else text)
+        told = choice.deltas(event) if self._wish.is_chat else [choice.take(event)]
+        for content in told:
+            if content:
+                yield self._chunk(choice, content)
         if isinstance(event, FinishEvent):
-            yield self._chunk(choice, {} if self._wish.is_chat else "", reason=reason_of(event, self._answers))
+            yield self._chunk(choice, {} if self._wish.is_chat else "", reason=self._reason(choice))
+
+    def _reason(self, choice: Choice) -> str:
+        assert choice.finish is not None, f"answer {choice.index} has not finished"
+        return choice.message.reason(reason_of(choice.finish, self._answers))
 
     def progress_chunk(self, num_read: int) -> dict[str, Any]:
         """How much of the first prompt is read: no choices, as in a chunk of usage."""
@@ -187,7 +214,7 @@ class Reply:
         extras = usage | (self._extras() if self._wish.wants_ledger else {})
         return self._frame("chat.completion.chunk", []) | extras if extras else None
 
-    def _chunk(self, choice: Choice, content: dict[str, str] | str, *, reason: str | None = None) -> dict[str, Any]:
+    def _chunk(self, choice: Choice, content: dict[str, Any] | str, *, reason: str | None = None) -> dict[str, Any]:
         name = "delta" if self._wish.is_chat else "text"
         shown = {
             "index": choice.index,
@@ -222,7 +249,15 @@ class Reply:
             "completion_tokens": num_completion,
             "total_tokens": num_prompt + num_completion,
             "prompt_tokens_details": {"cached_tokens": num_cached},
-        }
+        } | self._reasoning_usage()
+
+    def _reasoning_usage(self) -> dict[str, Any]:
+        """Tokens of reasoning, where the model's answers may hold any."""
+        messages = [choice.message for choice in self._choices]
+        if not any(message.may_think for message in messages):
+            return {}
+        num_tokens = sum(message.num_reasoning_tokens for message in messages)
+        return {"completion_tokens_details": {"reasoning_tokens": num_tokens}}
 
     def _extras(self) -> dict[str, Any]:
         """The seed that repeats the answer, and the ledger of the answer that finished last where it was asked for."""
@@ -237,12 +272,6 @@ def _echo(wish: Wish, index: int, model: ServedModel) -> str:
         return ""
     prompt: Any = wish.prompts[index // wish.num_choices]
     return prompt if isinstance(prompt, str) else model.decode(prompt)
-
-
-def _beam_facts(beam: Beam) -> dict[str, Any]:
-    """What a choice says of an answer of a search beside its text."""
-    end = {"finish_reason": beam.finish_reason.value, "stop_reason": beam.stop_reason}
-    return {"logprobs": None, **end, "score": beam.score}
 
 
 def _preset_facts(preset: Preset) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from twostroke.chat.reader import AnswerReader
 from twostroke.core.account import StepRecord
 from twostroke.core.event import Event
 from twostroke.core.snapshot import Snapshot
@@ -19,6 +20,8 @@ class Asked(Protocol):
     @property
     def prompt_token_ids(self) -> Sequence[int]: ...
     def cancel(self) -> None: ...
+    def new_reader(self) -> AnswerReader:
+        """What reads the answer's text, from its beginning."""
 
 
 class ServedModel(Protocol):

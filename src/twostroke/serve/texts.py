@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from twostroke.serve.api_error import ApiError
+from twostroke.serve.chat_fields import read_chat
 from twostroke.serve.fields import Fields
-from twostroke.serve.messages import read_messages
 from twostroke.serve.openai import is_ids, no_such_model
 
 
@@ -26,7 +26,7 @@ def read_tokenize(values: Mapping[str, Any], *, models: Sequence[str]) -> Tokeni
     has_messages = fields.take("messages") is not None
     if (prompt is None) is not has_messages:
         raise ApiError("give either prompt, a string, or messages", param="prompt")
-    asked: Any = read_messages(fields) if has_messages else prompt
+    asked: Any = read_chat(fields) if has_messages else prompt
     fields.end()
     fields.refuse_unknown()
     return TokenizeWish(asked, "messages" if has_messages else "prompt", wants_texts)

@@ -7,6 +7,7 @@ renders here. It keeps no conversation.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import jinja2
@@ -46,13 +47,17 @@ class ChatTemplate:
         self._table = MarkTable(tokenizer.control)
         self._why_none = why_none
         self.source = source
-        self._template = None if source is None else self._compile(source, now)
+        self._sandbox = TemplateSandbox(now=now, unmark=self._table.unmark)
+        self._template = None if source is None else self._compile(source)
 
-    def _compile(self, source: str, now: Callable[[], datetime]) -> jinja2.Template:
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names the template reads beside those every sandbox has."""
+        return frozenset() if self.source is None else self._sandbox.variables(without_marks(self.source))
+
+    def _compile(self, source: str) -> jinja2.Template:
         try:
-            return TemplateSandbox(now=now, unmark=self._table.unmark).compiled(
-                without_marks(source), ConstantMarker(self._table).rewrite
-            )
+            return self._sandbox.compiled(without_marks(source), ConstantMarker(self._table).rewrite)
         except jinja2.TemplateSyntaxError as error:
             line = without_marks(source).splitlines()[error.lineno - 1 : error.lineno]
             shown = f": {line[0].strip()[:120]!r}" if line else ""

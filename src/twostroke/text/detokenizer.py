@@ -5,20 +5,32 @@ not depend on what came before. Called by the engine's streams.
 """
 
 import codecs
+from collections.abc import Collection
 
 from twostroke.text.spelling import Spelling
 from twostroke.text.tokenizer import Tokenizer
 
 
 class Detokenizer:
-    """Streams one sequence: the joined results of `push` and `flush` equal `Tokenizer.decode` of all ids."""
+    """Streams one sequence: the joined results of `push` and `flush` equal `Tokenizer.decode` of all ids.
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_control: bool = True, is_continuation: bool = False) -> None:
+    `shown_ids` are control tokens whose literals are shown whatever `skip_control` says.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_control: bool = True,
+        is_continuation: bool = False,
+        shown_ids: Collection[int] = (),
+    ) -> None:
         self._spelling = Spelling(
             tokenizer.vocabulary,
             rule=tokenizer.space_rule,
             skip_control=skip_control,
             is_continuation=is_continuation,
+            shown_ids=shown_ids,
         )
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 import jinja2
-from jinja2 import nodes, pass_context
+from jinja2 import meta, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -73,6 +73,10 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         rewrite(parsed)
         code = self.compile(LimitInserter().visit(parsed), filename="<template>")
         return self.template_class.from_code(self, code, self.make_globals(None))
+
+    def variables(self, source: str) -> frozenset[str]:
+        """Names the template reads and does not set itself, less those the sandbox gives it."""
+        return frozenset(meta.find_undeclared_variables(self.parse(source))) - self.globals.keys()
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
         """Refuse at once: jinja2 alone would let a template go on until it uses the value."""

@@ -722,6 +722,22 @@ def test_text_is_encoded_as_a_request_would_read_it_and_decoded_with_its_control
         llm.decode([512])
 
 
+def test_a_prompt_behind_other_tokens_brings_no_bos_of_its_own(tmp_path: Path) -> None:
+    with open_llm(write_llama(tmp_path / "llama.gguf", tensor_type="Q8_0")) as llm:
+        bos = llm.tokenizer.special.bos_id
+        assert llm.tokenizer.special.adds_bos
+        assert llm.encode("hi")[0] == bos
+        assert llm.encode("hi", after=[bos, 7]) == [bos, 7, *llm.encode("hi")[1:]]  # type: ignore[list-item]
+        assert llm.encode([9], after=[7]) == [7, 9]
+
+
+def test_a_model_tells_what_its_file_says(llm: LLM, puppet: Path) -> None:
+    facts = llm.facts()
+    assert (facts.architecture, facts.num_bytes) == ("llama", puppet.stat().st_size)
+    assert facts.metadata["tokenizer.ggml.tokens"] is None
+    assert len(llm.facts(with_arrays=True).metadata["tokenizer.ggml.tokens"]) == llm.tokenizer.vocab_size
+
+
 def test_no_end_comes_before_the_fewest_tokens_and_a_bias_forces_a_token(llm: LLM) -> None:
     whole = llm.generate("why?")[0]
     assert whole.token_ids == ANSWER_IDS

@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,6 +32,22 @@ const SampleKernels& kernels_named(const std::string& isa) {
     if (kernels == nullptr)
         throw nb::value_error(("this machine has no kernels for ISA '" + isa + "'").c_str());
     return *kernels->sample;
+}
+
+std::vector<Stage> stages_of(const std::vector<std::string>& names) {
+    std::vector<Stage> stages;
+    for (const std::string& name : names) {
+        const std::optional<Stage> stage = stage_named(name);
+        if (!stage || std::find(stages.begin(), stages.end(), *stage) != stages.end())
+            throw nb::value_error(("order has '" + name + "', which is unknown or there twice").c_str());
+        stages.push_back(*stage);
+    }
+    return stages;
+}
+
+void check_sequences(const std::vector<TokenIds>& sequences, const char* name) {
+    for (const TokenIds& sequence : sequences)
+        if (sequence.empty()) throw nb::value_error((std::string(name) + " has an empty sequence").c_str());
 }
 
 // Passes over blocks of logits, of 5 ns each, that are worth waking other threads for: 150 us, as a thread
@@ -61,12 +78,14 @@ class Sampler {
         for (size_t row = 0; row < num_rows; ++row) {
             if (!nb::isinstance<SamplingState>(states[row]))
                 throw nb::type_error(("state " + std::to_string(row) + " is no SamplingState").c_str());
-            states_[row] = nb::cast<const SamplingState*>(states[row]);
+            states_[row] = nb::cast<SamplingState*>(states[row]);
         }
         choices_.resize(num_rows);
         {
             nb::gil_scoped_release released;
             choose(logits.data(), logits.stride(0));
+            for (size_t row = 0; row < num_rows; ++row)
+                if (choices_[row].surprise) states_[row]->expect(*choices_[row].surprise);
         }
         return to_python();
     }
@@ -90,8 +109,7 @@ class Sampler {
 
     int64_t num_passes() const {
         int64_t per_block = 0;
-        for (const SamplingState* state : states_)
-            per_block += state->wishes().weighs_all() ? kPassesToWeigh : 1;
+        for (const SamplingState* state : states_) per_block += state->weighs_all() ? kPassesToWeigh : 1;
         return per_block * (vocab_size_ / kLogitBlock);
     }
 
@@ -113,7 +131,7 @@ class Sampler {
     const int32_t vocab_size_;
     Pool* const pool_;
     std::vector<RowSampler> samplers_;
-    std::vector<const SamplingState*> states_;
+    std::vector<SamplingState*> states_;
     std::vector<RowChoice> choices_;
 };
 
@@ -123,28 +141,60 @@ void bind_sample(nb::module_& m) {
     nb::class_<SamplingState>(m, "SamplingState")
         .def(
             "__init__",
-            [](SamplingState* self, const std::vector<int32_t>& prompt_token_ids, uint64_t seed,
-               uint32_t choice_index, double temperature, int32_t top_k, double top_p, double min_p,
-               double repetition_penalty, double presence_penalty, double frequency_penalty,
-               std::optional<int32_t> num_logprobs, const std::vector<std::pair<int32_t, float>>& logit_bias,
-               std::vector<int32_t> late_ids, uint32_t num_late) {
+            [](SamplingState* self, const TokenIds& prompt_token_ids, uint64_t seed, uint32_t choice_index,
+               double temperature, int32_t top_k, double top_p, double min_p, double repetition_penalty,
+               double presence_penalty, double frequency_penalty, std::optional<int32_t> num_logprobs,
+               const std::vector<std::pair<int32_t, float>>& logit_bias, TokenIds late_ids, uint32_t num_late,
+               int32_t penalty_last_n, double typical_p, double top_n_sigma, double dynatemp_range,
+               double dynatemp_exponent, double xtc_probability, double xtc_threshold, double mirostat_tau,
+               double mirostat_eta, double dry_multiplier, double dry_base, int32_t dry_allowed_length,
+               int32_t dry_penalty_last_n, const std::vector<TokenIds>& dry_breakers,
+               int32_t no_repeat_ngram_size, std::vector<TokenIds> bad_words,
+               const std::vector<std::string>& order) {
                 if (num_logprobs && *num_logprobs < 0)
                     throw nb::value_error("num_logprobs must not be negative");
                 const SamplingWishes wishes{
-                    temperature,       top_k,       top_p, min_p, repetition_penalty, presence_penalty,
-                    frequency_penalty, num_logprobs};
+                    .temperature = temperature,
+                    .top_k = top_k,
+                    .top_p = top_p,
+                    .min_p = min_p,
+                    .repetition_penalty = repetition_penalty,
+                    .presence_penalty = presence_penalty,
+                    .frequency_penalty = frequency_penalty,
+                    .num_logprobs = num_logprobs,
+                    .penalty_last_n = penalty_last_n,
+                    .typical_p = typical_p,
+                    .top_n_sigma = top_n_sigma,
+                    .dynatemp_range = dynatemp_range,
+                    .dynatemp_exponent = dynatemp_exponent,
+                    .xtc_probability = xtc_probability,
+                    .xtc_threshold = xtc_threshold,
+                    .mirostat_tau = mirostat_tau,
+                    .mirostat_eta = mirostat_eta,
+                    .dry = {dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n},
+                    .no_repeat_ngram_size = no_repeat_ngram_size,
+                    .order = stages_of(order)};
+                check_sequences(bad_words, "bad_words");
+                check_sequences(dry_breakers, "dry_breakers");
                 std::vector<TokenBias> biases;
                 for (const auto& [id, bias] : logit_bias) biases.push_back({id, bias});
                 LateTokens late{std::move(late_ids),
                                 static_cast<uint32_t>(prompt_token_ids.size()) + num_late};
                 new (self) SamplingState(wishes, seed, choice_index, prompt_token_ids, std::move(biases),
-                                         std::move(late));
+                                         std::move(late), TokenHistory(std::move(bad_words), dry_breakers));
             },
             nb::arg("prompt_token_ids"), nb::kw_only(), nb::arg("seed"), nb::arg("choice_index"),
             nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"),
             nb::arg("repetition_penalty"), nb::arg("presence_penalty"), nb::arg("frequency_penalty"),
             nb::arg("num_logprobs").none(), nb::arg("logit_bias") = nb::make_tuple(),
-            nb::arg("late_ids") = nb::make_tuple(), nb::arg("num_late") = 0)
+            nb::arg("late_ids") = nb::make_tuple(), nb::arg("num_late") = 0, nb::arg("penalty_last_n") = -1,
+            nb::arg("typical_p") = 1.0, nb::arg("top_n_sigma") = 0.0, nb::arg("dynatemp_range") = 0.0,
+            nb::arg("dynatemp_exponent") = 1.0, nb::arg("xtc_probability") = 0.0,
+            nb::arg("xtc_threshold") = 0.1, nb::arg("mirostat_tau") = 0.0, nb::arg("mirostat_eta") = 0.1,
+            nb::arg("dry_multiplier") = 0.0, nb::arg("dry_base") = 1.75, nb::arg("dry_allowed_length") = 2,
+            nb::arg("dry_penalty_last_n") = -1, nb::arg("dry_breakers") = nb::make_tuple(),
+            nb::arg("no_repeat_ngram_size") = 0, nb::arg("bad_words") = nb::make_tuple(),
+            nb::arg("order") = nb::make_tuple())
         .def(
             "allow",
             [](SamplingState& self, const MaskWords& words) {
@@ -152,6 +202,7 @@ void bind_sample(nb::module_& m) {
             },
             nb::arg("words").noconvert())
         .def("append", &SamplingState::append, nb::arg("token_id"))
+        .def_prop_ro("surprise_limit", &SamplingState::surprise_limit)
         .def_rw("position", &SamplingState::position);
     nb::class_<Sampler>(m, "Sampler")
         .def(nb::init<int32_t, const std::string&, Pool*>(), nb::keep_alive<1, 4>(), nb::arg("vocab_size"),

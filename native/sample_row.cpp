@@ -21,28 +21,6 @@ constexpr double kRounding = 1e-3;  // covers the rounding of a bound on scores
 
 constexpr uint64_t kLastRank = std::numeric_limits<uint64_t>::max();
 
-// Logits as numbers that fall as the logit rises; the id breaks ties. Zero has one sign.
-uint64_t rank_of(float logit, int32_t id) {
-    const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);
-    const uint32_t falling = bits >> 31 != 0 ? bits : ~bits & 0x7FFFFFFF;
-    return static_cast<uint64_t>(falling) << 32 | static_cast<uint32_t>(id);
-}
-
-int32_t id_of(uint64_t rank) { return static_cast<int32_t>(rank & 0xFFFFFFFF); }
-
-float logit_of(uint64_t rank) {
-    const uint32_t falling = static_cast<uint32_t>(rank >> 32);
-    return std::bit_cast<float>(falling >> 31 != 0 ? falling : ~falling & 0x7FFFFFFF);
-}
-
-bool ranks_before(const RankedToken& a, const RankedToken& b) { return a.rank < b.rank; }
-
-// The fewest units that are at least `share` of `total`.
-int64_t units_of_share(double share, int64_t total) {
-    const double wanted = std::ceil(share * static_cast<double>(total));
-    return std::clamp<int64_t>(static_cast<int64_t>(wanted), 1, total);
-}
-
 // The largest score + noise so far, lowest id on ties.
 class Draw {
   public:
@@ -66,27 +44,36 @@ class Draw {
 
 }  // namespace
 
+int64_t units_of_share(double share, int64_t total) {
+    const double wanted = std::ceil(share * static_cast<double>(total));
+    return std::clamp<int64_t>(static_cast<int64_t>(wanted), 1, total);
+}
+
 RowChoice RowSampler::sample(const float* logits, int32_t num_logits, const SamplingState& state) {
     const SamplingWishes& wishes = state.wishes();
     RowChoice choice;
     view(logits, num_logits);
-    if (state.bans()) choice.broken = find_fault();  // a ban may not hide what is broken
+    find_bans(state);
+    if (state.has_mask() || !bans_.empty())
+        choice.broken = find_fault();  // a ban may not hide what is broken
+    bool is_changed = false;
     if (!choice.broken) {
-        if (!state.leaves_logits()) adjust(state);
+        is_changed = adjust(state);
         choice.broken = find_fault();
     }
     if (choice.broken) return choice;
     choice.token_id = best_id_;
-    if (wishes.temperature != 0) {
+    const bool has_chain = !state.stages().chain.empty() || wishes.has_mirostat();
+    if (wishes.temperature != 0 && has_chain) {
+        choice.token_id = draw_from_chain(state, choice.surprise);
+    } else if (wishes.temperature != 0) {
         scale_.inverse_temperature = state.inverse_temperature();
         choice.token_id = list_survivors(wishes) ? draw_from_survivors(state.noise_key())
                                                  : draw_from_ranks(state.noise_key());
     }
     if (wishes.num_logprobs) {
-        if (!state.leaves_logits()) {
-            view(logits, num_logits);
-            find_best();
-        }
+        if (is_changed) view(logits, num_logits);
+        if (is_changed || has_chain) find_best();
         choice.report = report(choice.token_id, *wishes.num_logprobs);
     }
     return choice;
@@ -102,15 +89,25 @@ void RowSampler::view(const float* logits, int32_t num_logits) {
     row_.blocks = blocks_.data();
 }
 
-// What changes logits, in order: the mask, biases, penalties. It goes into copies of the blocks it touches:
-// the model's logits stay as they are.
-void RowSampler::adjust(const SamplingState& state) {
-    const size_t num_changed = state.seen().size() + state.biases().size() + state.late_ids().size();
+void RowSampler::find_bans(const SamplingState& state) {
+    bans_.clear();
+    state.add_bans(bans_, scratch_);
+    dry_.clear();
+    if (state.wishes().has_dry()) dry_ = state.history().dry_penalties(state.wishes().dry, scratch_);
+}
+
+// What changes logits, in order: the mask, bans, biases, penalties. It goes into copies of the blocks it
+// touches: the model's logits stay as they are. False where there was nothing to change.
+bool RowSampler::adjust(const SamplingState& state) {
+    const std::vector<Stage>& stages = state.stages().row;
+    size_t num_changed = state.biases().size() + bans_.size();
+    for (const Stage stage : stages) num_changed += stage == Stage::dry ? dry_.size() : state.seen().size();
+    if (!state.has_mask() && num_changed == 0) return false;
     const size_t num_blocks = state.has_mask() ? blocks_.size() : std::min(num_changed, blocks_.size());
     copies_.resize(num_blocks * kLogitBlock);
     num_copied_ = 0;
     if (state.has_mask()) keep_allowed(state);
-    for (const int32_t id : state.late_ids())
+    for (const int32_t id : bans_)
         if (float* const logit = own_logit(id)) *logit = -kInfinity;
     for (const TokenBias& token : state.biases()) {
         float* const logit = own_logit(token.id);
@@ -118,8 +115,18 @@ void RowSampler::adjust(const SamplingState& state) {
         constexpr float kLargest = std::numeric_limits<float>::max();
         *logit = std::clamp(*logit + token.bias, -kLargest, kLargest);
     }
-    for (const auto& token : state.seen())
-        if (float* const logit = own_logit(token.id)) *logit = state.penalised(*logit, token.count);
+    for (const Stage stage : stages) penalise(stage, state);
+    return true;
+}
+
+void RowSampler::penalise(Stage stage, const SamplingState& state) {
+    if (stage == Stage::penalties) {
+        for (const auto& token : state.seen())
+            if (float* const logit = own_logit(token.id)) *logit = state.penalised(*logit, token);
+    } else {
+        for (const TokenPenalty& token : dry_)
+            if (float* const logit = own_logit(token.id)) *logit = penalised_by(*logit, token.penalty);
+    }
 }
 
 void RowSampler::keep_allowed(const SamplingState& state) {
@@ -187,6 +194,10 @@ bool RowSampler::list_survivors(const SamplingWishes& wishes) {
 
 void RowSampler::keep_top_k(int32_t k) {
     gather(floor_of_best(k));
+    keep_first(k);
+}
+
+void RowSampler::keep_first(int32_t k) {
     if (survivors_.size() > static_cast<size_t>(k)) {
         std::nth_element(survivors_.begin(), survivors_.begin() + k, survivors_.end(), ranks_before);
         survivors_.resize(k);
@@ -275,28 +286,7 @@ int64_t RowSampler::weigh() {
     return total;
 }
 
-// How many survivors make the shortest prefix of the ranking with `wanted` units; puts them first. Units are
-// whole numbers: their sums have no order.
-size_t RowSampler::shortest_prefix(int64_t wanted) {
-    size_t begin = 0;
-    size_t end = survivors_.size();
-    const auto first = survivors_.begin();
-    while (end - begin > 32) {
-        const size_t middle = begin + (end - begin) / 2;
-        std::nth_element(first + begin, first + middle, first + end, ranks_before);
-        int64_t before = 0;
-        for (size_t i = begin; i < middle; ++i) before += survivors_[i].units;
-        if (before >= wanted) {
-            end = middle;
-        } else {
-            wanted -= before;
-            begin = middle;
-        }
-    }
-    std::sort(first + begin, first + end, ranks_before);
-    while (begin < end && wanted > 0) wanted -= survivors_[begin++].units;
-    return begin;
-}
+size_t RowSampler::shortest_prefix(int64_t wanted) { return shortest_prefix(wanted, ranks_before); }
 
 // Sets last_rank_ to the end of the shortest prefix of the ranking with `wanted` units: units are counted in
 // buckets of scores, and only the bucket where the prefix ends is ranked.

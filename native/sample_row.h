@@ -2,6 +2,8 @@
 // looking at every logit more than once or twice.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -24,7 +26,8 @@ struct TokenReport {
 
 struct RowChoice {
     int32_t token_id = 0;
-    std::optional<float> broken;  // the best logit of a row that cannot be sampled: NaN, inf or -inf
+    std::optional<float> broken;     // the best logit of a row that cannot be sampled: NaN, inf or -inf
+    std::optional<double> surprise;  // of the token in bits, where mirostat wants to hear it
     std::optional<TokenReport> report;
 };
 
@@ -33,6 +36,25 @@ struct RankedToken {
     uint64_t rank;
     int64_t units;
 };
+
+// Logits as numbers that fall as the logit rises; the id breaks ties. Zero has one sign.
+inline uint64_t rank_of(float logit, int32_t id) {
+    const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);
+    const uint32_t falling = bits >> 31 != 0 ? bits : ~bits & 0x7FFFFFFF;
+    return static_cast<uint64_t>(falling) << 32 | static_cast<uint32_t>(id);
+}
+
+inline int32_t id_of(uint64_t rank) { return static_cast<int32_t>(rank & 0xFFFFFFFF); }
+
+inline float logit_of(uint64_t rank) {
+    const uint32_t falling = static_cast<uint32_t>(rank >> 32);
+    return std::bit_cast<float>(falling >> 31 != 0 ? falling : ~falling & 0x7FFFFFFF);
+}
+
+inline bool ranks_before(const RankedToken& a, const RankedToken& b) { return a.rank < b.rank; }
+
+// The fewest units that are at least `share` of `total`.
+int64_t units_of_share(double share, int64_t total);
 
 // One thread's working memory; it grows to the largest row and stays. Cache lines of its own, as in pool.h.
 class alignas(128) RowSampler {
@@ -43,18 +65,23 @@ class alignas(128) RowSampler {
 
   private:
     void view(const float* logits, int32_t num_logits);
-    void adjust(const SamplingState& state);
+    void find_bans(const SamplingState& state);
+    bool adjust(const SamplingState& state);
+    void penalise(Stage stage, const SamplingState& state);
     void keep_allowed(const SamplingState& state);
     float* own_logit(int32_t id);
     bool find_best();
     std::optional<float> find_fault();
     bool list_survivors(const SamplingWishes& wishes);
     void keep_top_k(int32_t k);
+    void keep_first(int32_t k);
     bool keep_top_p(double top_p);
     void keep_min_p(double min_p);
     bool try_gather(float floor, float ceiling, size_t limit);
     void gather(float floor, float ceiling = std::numeric_limits<float>::infinity());
     int64_t weigh();
+    template <class Before>
+    size_t shortest_prefix(int64_t wanted, Before before);
     size_t shortest_prefix(int64_t wanted);
     void find_border(int64_t wanted);
     float floor_of_best(int32_t k);
@@ -63,6 +90,20 @@ class alignas(128) RowSampler {
     int32_t draw_from_ranks(const NoiseKey& key);
     int32_t draw_from_survivors(const NoiseKey& key);
     TokenReport report(int32_t token_id, int32_t num_best);
+
+    // sample_chain.cpp: samplers that the usual way has no place for.
+    int32_t draw_from_chain(const SamplingState& state, std::optional<double>& surprise);
+    void apply(Stage stage, const SamplingState& state);
+    void keep_typical(double typical_p);
+    void keep_top_n_sigma(double num_sigmas);
+    void exclude_top_choices(const SamplingState& state);
+    void keep_expected(double surprise_limit);
+    void penalise_survivors(Stage stage, const SamplingState& state);
+    void refer_to_best();
+    double score_of(const RankedToken& token) const { return scale_.score(logit_of(token.rank)); }
+    double mean_depth();
+    double dynamic_temperature(const SamplingWishes& wishes);
+    double surprise_of(int32_t id);
 
     const SampleKernels& kernels_;
     std::vector<const float*> blocks_;
@@ -79,6 +120,33 @@ class alignas(128) RowSampler {
     std::vector<int64_t> units_;
     std::vector<uint32_t> words_;
     std::vector<RankedToken> survivors_;
+    TokenIds bans_;
+    std::vector<TokenPenalty> dry_;
+    TokenIds scratch_;
 };
+
+// How many survivors make the shortest prefix with `wanted` units, in the order `before`; puts them first.
+// Units are whole numbers: their sums have no order.
+template <class Before>
+size_t RowSampler::shortest_prefix(int64_t wanted, Before before) {
+    size_t begin = 0;
+    size_t end = survivors_.size();
+    const auto first = survivors_.begin();
+    while (end - begin > 32) {
+        const size_t middle = begin + (end - begin) / 2;
+        std::nth_element(first + begin, first + middle, first + end, before);
+        int64_t units = 0;
+        for (size_t i = begin; i < middle; ++i) units += survivors_[i].units;
+        if (units >= wanted) {
+            end = middle;
+        } else {
+            wanted -= units;
+            begin = middle;
+        }
+    }
+    std::sort(first + begin, first + end, before);
+    while (begin < end && wanted > 0) wanted -= survivors_[begin++].units;
+    return begin;
+}
 
 }  // namespace twostroke

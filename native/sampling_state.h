@@ -8,29 +8,12 @@
 #include <vector>
 
 #include "kernels/sample.h"
+#include "sampling_wishes.h"
+#include "token_history.h"
 
 namespace twostroke {
 
-// The fields of params.py that choose a token, checked there. top_k 0: off.
-struct SamplingWishes {
-    double temperature;
-    int32_t top_k;
-    double top_p;
-    double min_p;
-    double repetition_penalty;
-    double presence_penalty;
-    double frequency_penalty;
-    std::optional<int32_t> num_logprobs;  // best alternatives to report beside the token; none: no report
-
-    bool has_penalties() const {
-        return repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
-    }
-    // Whether a weight or noise is needed of every token, not of the best alone.
-    bool weighs_all() const {
-        const bool is_cut = temperature == 0 || top_k > 0 || (top_p == 1.0 && min_p > 0.0);
-        return !is_cut || num_logprobs.has_value();
-    }
-};
+enum class NoisePurpose : uint32_t { sample, xtc };  // as in sample/random.py
 
 struct TokenBias {
     int32_t id;
@@ -46,8 +29,8 @@ struct LateTokens {
 class SamplingState {
   public:
     SamplingState(const SamplingWishes& wishes, uint64_t seed, uint32_t choice_index,
-                  const std::vector<int32_t>& prompt_token_ids, std::vector<TokenBias> biases,
-                  LateTokens late);
+                  const TokenIds& prompt_token_ids, std::vector<TokenBias> biases, LateTokens late,
+                  TokenHistory history);
 
     // Only tokens whose bit is set may be drawn next; no words: every token.
     void allow(std::vector<uint32_t> words) { allowed_ = std::move(words); }
@@ -62,37 +45,57 @@ class SamplingState {
         return position < late_.first_position ? late_.ids : kNone;
     }
     const std::vector<TokenBias>& biases() const { return biases_; }
-    // Whether a token is out of the question, whatever its logit.
-    bool bans() const { return has_mask() || !late_ids().empty(); }
-    bool leaves_logits() const { return !bans() && biases_.empty() && seen_.empty(); }
+    // What is done to the whole row's logits, and to the tokens that may be drawn.
+    const StagePlan& stages() const { return stages_; }
+    // Whether a weight or noise is needed of every token, not of the best alone.
+    bool weighs_all() const { return !stages_.chain.empty() || wishes_.weighs_all(); }
+    const TokenHistory& history() const { return history_; }
+    // Adds every token that may not come next, whatever its logit, but for those a mask leaves out.
+    void add_bans(TokenIds& ids, TokenIds& scratch) const;
 
     // The sequence grew by this token.
     void append(int32_t token_id);
 
-    // The logit of a token that was seen `count` times in the answer: sample/penalties.py.
-    float penalised(float logit, int32_t count) const;
-
-    // 1/T; beyond these bounds a temperature acts like the limit it tends to.
-    float inverse_temperature() const { return inverse_temperature_; }
-    NoiseKey noise_key() const { return {seed_, choice_index_, position, 0}; }
-    const SamplingWishes& wishes() const { return wishes_; }
-
     struct SeenToken {
         int32_t id;
-        int32_t count;  // in the answer; 0: in the prompt alone
+        int32_t count;         // in the answer
+        int32_t prompt_count;  // both within the window of the penalties
     };
     // Empty where no penalty asks for them.
     const std::vector<SeenToken>& seen() const { return seen_; }
+    // The logit of a token that penalties know: sample/penalties.py.
+    float penalised(float logit, const SeenToken& token) const;
+    // The same of any token.
+    float penalised(float logit, int32_t id) const;
+
+    // 1/T; beyond these bounds a temperature acts like the limit it tends to.
+    float inverse_temperature() const { return inverse_temperature_; }
+    NoiseKey noise_key(NoisePurpose purpose = NoisePurpose::sample) const {
+        return {seed_, choice_index_, position, static_cast<uint32_t>(purpose)};
+    }
+    const SamplingWishes& wishes() const { return wishes_; }
+
+    // Mirostat v2 (Basu et al. 2021, algorithm 2): the largest surprise a token may have, in bits.
+    double surprise_limit() const { return surprise_limit_; }
+    // The surprise of the token that was just drawn: the limit follows it once the sequence grows.
+    void expect(double surprise) { surprise_ = surprise; }
 
     uint32_t position;  // of the token to come
 
   private:
-    int32_t& count_of(int32_t token_id);
+    SeenToken& entry_of(int32_t token_id);
+    void see(size_t place);
+    void forget(size_t place);
 
     SamplingWishes wishes_;
     uint64_t seed_;
     uint32_t choice_index_;
     float inverse_temperature_;
+    StagePlan stages_;
+    double surprise_limit_;
+    std::optional<double> surprise_;
+    size_t num_prompt_;
+    TokenHistory history_;
     std::vector<SeenToken> seen_;
     std::unordered_map<int32_t, int32_t> slots_;  // token id -> index in seen_
     std::vector<TokenBias> biases_;

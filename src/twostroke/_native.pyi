@@ -195,7 +195,26 @@ class SamplingState:
         logit_bias: Sequence[tuple[int, float]] = (),
         late_ids: Sequence[int] = (),
         num_late: int = 0,
+        penalty_last_n: int = -1,
+        typical_p: float = 1.0,
+        top_n_sigma: float = 0.0,
+        dynatemp_range: float = 0.0,
+        dynatemp_exponent: float = 1.0,
+        xtc_probability: float = 0.0,
+        xtc_threshold: float = 0.1,
+        mirostat_tau: float = 0.0,
+        mirostat_eta: float = 0.1,
+        dry_multiplier: float = 0.0,
+        dry_base: float = 1.75,
+        dry_allowed_length: int = 2,
+        dry_penalty_last_n: int = -1,
+        dry_breakers: Sequence[Sequence[int]] = (),
+        no_repeat_ngram_size: int = 0,
+        bad_words: Sequence[Sequence[int]] = (),
+        order: Sequence[str] = (),
     ) -> None: ...
+    @property
+    def surprise_limit(self) -> float: ...
     def append(self, token_id: int) -> None: ...
     def allow(self, words: npt.NDArray[np.uint32]) -> None: ...
 

@@ -6,6 +6,16 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from twostroke.errors import ParamsError
+from twostroke.param_checks import check_int, check_range, check_texts
+from twostroke.samplers import (
+    BREAKERS,
+    SAMPLERS,
+    check_bad_words,
+    check_breakers,
+    check_company,
+    check_numbers,
+    check_order,
+)
 from twostroke.stop_pattern import compile_patterns
 from twostroke.structure import Structure
 
@@ -16,6 +26,7 @@ MAX_STOP_PATTERNS = 4
 MAX_LOGIT_BIAS = 100.0  # OpenAI's limits: beyond them a token is out of reach or alone anyway
 MAX_BIASED_TOKENS = 1024  # each is looked at in every step
 MAX_SEED = 2**64 - 1  # the key of Philox4x32-10 has 64 bits
+ENDS_AT_ONCE = "every answer would end at once"
 # What a search for the likeliest answer has no use for: said beside `beam`, these are an error.
 NOT_WITH_BEAM = (
     "temperature",
@@ -24,6 +35,23 @@ NOT_WITH_BEAM = (
     "min_p",
     "presence_penalty",
     "frequency_penalty",
+    "penalty_last_n",
+    "typical_p",
+    "top_n_sigma",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "xtc_probability",
+    "xtc_threshold",
+    "mirostat_tau",
+    "mirostat_eta",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "no_repeat_ngram_size",
+    "bad_words",
+    "sampler_order",
     "logit_bias",
     "min_tokens",
     "seed",
@@ -53,23 +81,26 @@ class BeamSearch:
     num_return: int = 1
 
     def __post_init__(self) -> None:
-        _check_int("width", self.width, 1, None)
-        _check_range("length_penalty", self.length_penalty, -10.0, 10.0)  # no power of a length overflows
+        check_int("width", self.width, 1, None)
+        check_range("length_penalty", self.length_penalty, -10.0, 10.0)  # no power of a length overflows
         if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
             raise ParamsError(
                 f"early_stopping is {self.early_stopping!r}: it must be true, false or 'never'", field="early_stopping"
             )
-        _check_int("num_return", self.num_return, 1, self.width)
+        check_int("num_return", self.num_return, 1, self.width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How the next token is chosen and when the answer ends.
 
-    Filters apply in the order logit bias, penalties, temperature, top-k, top-p, min-p. `temperature` 0 is
-    argmax, lowest id on ties. `top_k` 0, -1 and None mean off; so does a value above the vocabulary.
-    Penalties look at prompt and answer (`repetition_penalty`) or at the answer alone
-    (`presence_penalty`, `frequency_penalty`). `logit_bias` is pairs of token id and what is added to its logit.
+    First come bans (grammar, `min_tokens`, `no_repeat_ngram_size`, `bad_words`) and the logit bias, then the samplers
+    in use as `sampler_order` has them; docs/sampling.md defines each. `temperature` 0 is argmax, lowest id on ties,
+    and leaves filters nothing to do. `top_k` 0, -1 and None mean off; so does a value above the vocabulary.
+    Penalties look at prompt and answer (`repetition_penalty`) or at the answer alone (`presence_penalty`,
+    `frequency_penalty`), of these at the `penalty_last_n` newest tokens (-1: all, 0: none), as does DRY with its own.
+    `mirostat_tau` None is off; it takes the place of every filter. A bad word, a text or token ids, is forbidden at its
+    last token. `logit_bias` is pairs of token id and what is added to its logit.
     Before `min_tokens` no end token is drawn and no stop string or pattern is looked for. An answer ends where the
     first of them is complete: `stop` strings or `stop_regex`, patterns in Python's syntax that need no backtracking
     (see stop_pattern.py). `include_stop` shows what ended the answer: the match, or the text of a stop id. `logprobs`
@@ -89,6 +120,23 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    penalty_last_n: int = -1
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    mirostat_tau: float | None = None
+    mirostat_eta: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = BREAKERS
+    no_repeat_ngram_size: int = 0
+    bad_words: tuple[str | tuple[int, ...], ...] = ()
+    sampler_order: tuple[str, ...] = SAMPLERS
     seed: int | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
     max_tokens: int = 256
@@ -104,30 +152,31 @@ class SamplingParams:
     beam: BeamSearch | None = None
 
     def __post_init__(self) -> None:
-        _check_range("temperature", self.temperature, 0.0, math.inf)
-        _check_range("top_p", self.top_p, 0.0, 1.0, low_open=True)
-        _check_range("min_p", self.min_p, 0.0, 1.0)
-        _check_range("repetition_penalty", self.repetition_penalty, 0.0, math.inf, low_open=True)
-        _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        check_range("temperature", self.temperature, 0.0, math.inf)
+        check_range("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        check_range("min_p", self.min_p, 0.0, 1.0)
+        check_range("repetition_penalty", self.repetition_penalty, 0.0, math.inf, low_open=True)
+        check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         if self.top_k is not None:
-            _check_int("top_k", self.top_k, -1, None)
+            check_int("top_k", self.top_k, -1, None)
         if self.seed is not None:
-            _check_int("seed", self.seed, 0, MAX_SEED)
+            check_int("seed", self.seed, 0, MAX_SEED)
         if self.logprobs is not None:
-            _check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+            check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         if self.prompt_logprobs is not None:
-            _check_int("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
-        _check_int("max_tokens", self.max_tokens, 1 if self.prompt_logprobs is None else 0, None)
-        _check_int("min_tokens", self.min_tokens, 0, None)
+            check_int("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+        check_int("max_tokens", self.max_tokens, 1 if self.prompt_logprobs is None else 0, None)
+        check_int("min_tokens", self.min_tokens, 0, None)
         if self.min_tokens > self.max_tokens:
             raise ParamsError(
                 f"min_tokens is {self.min_tokens}: max_tokens is {self.max_tokens}, it must not be more",
                 field="min_tokens",
             )
         _check_bias(self.logit_bias)
-        _check_texts("stop", self.stop, limit=MAX_STOP_STRINGS)
-        _check_texts("stop_regex", self.stop_regex, limit=MAX_STOP_PATTERNS)
+        self._check_samplers()
+        check_texts("stop", self.stop, limit=MAX_STOP_STRINGS, why_not_empty=ENDS_AT_ONCE)
+        check_texts("stop_regex", self.stop_regex, limit=MAX_STOP_PATTERNS, why_not_empty=ENDS_AT_ONCE)
         compile_patterns(self.stop_regex)
         _check_ids("stop_token_ids", self.stop_token_ids)
         for name in ("ignore_eos", "include_stop"):
@@ -143,6 +192,22 @@ class SamplingParams:
         """Sequences that grow side by side for one request."""
         return 1 if self.beam is None else self.beam.width
 
+    @property
+    def samplers(self) -> tuple[str, ...]:
+        """Those in use, in the usual order."""
+        in_use = {
+            "penalties": (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0),
+            "dry": self.dry_multiplier > 0,
+            "temperature": self.temperature not in (0.0, 1.0) or self.dynatemp_range > 0,
+            "top_k": self.top_k is not None and self.top_k > 0,
+            "top_p": self.top_p < 1.0,
+            "min_p": self.min_p > 0.0,
+            "typical_p": self.typical_p < 1.0,
+            "top_n_sigma": self.top_n_sigma > 0.0,
+            "xtc": self.xtc_probability > 0.0,
+        }
+        return tuple(name for name in SAMPLERS if in_use[name])
+
     def limits(self) -> "SamplingParams":
         """Where the answer ends, without how tokens are chosen: what a beam search takes of a model's own settings."""
         return SamplingParams(
@@ -156,6 +221,16 @@ class SamplingParams:
     def and_stop(self, stop: Iterable[str]) -> tuple[str, ...]:
         """These stop strings behind the ones that are here: those a model brings end its answers whatever is asked."""
         return (*self.stop, *[text for text in stop if text not in self.stop])
+
+    def _check_samplers(self) -> None:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        check_numbers(values)
+        check_breakers(self.dry_sequence_breakers)
+        check_bad_words(self.bad_words)
+        in_use = self.samplers
+        check_order(self.sampler_order, in_use)
+        said = {each.name for each in fields(self) if values[each.name] != each.default}
+        check_company(in_use, temperature=self.temperature, said=said)
 
     def _check_structure(self) -> None:
         if not isinstance(self.structure, Structure):
@@ -185,36 +260,6 @@ class SamplingParams:
             )
 
 
-def _check_range(name: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ParamsError(f"{name} is {value!r}: it must be a number", field=name)
-    too_low = value <= low if low_open else value < low
-    if not _is_finite(value) or too_low or value > high:
-        shown = f"{value:g}" if isinstance(value, float) else str(value)
-        raise ParamsError(f"{name} is {shown}: it must be {_range(low, high, low_open=low_open)}", field=name)
-
-
-def _range(low: float, high: float, *, low_open: bool) -> str:
-    if high == math.inf:
-        return f"a finite number above {low:g}" if low_open else f"a finite number, {low:g} or more"
-    return f"above {low:g} and at most {high:g}" if low_open else f"from {low:g} to {high:g}"
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number beyond every float
-        return False
-
-
-def _check_int(name: str, value: object, low: int, high: int | None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ParamsError(f"{name} is {value!r}: it must be a whole number", field=name)
-    if value < low or (high is not None and value > high):
-        limit = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise ParamsError(f"{name} is {value}: it must be {limit}", field=name)
-
-
 def _check_bias(logit_bias: object) -> None:
     if not isinstance(logit_bias, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in logit_bias):
         raise ParamsError("logit_bias must be a tuple of pairs (token id, bias)", field="logit_bias")
@@ -223,26 +268,14 @@ def _check_bias(logit_bias: object) -> None:
             f"logit_bias has {len(logit_bias)} tokens: the limit is {MAX_BIASED_TOKENS}", field="logit_bias"
         )
     for token_id, bias in logit_bias:
-        _check_int("logit_bias", token_id, 0, None)
-        _check_range("logit_bias", bias, -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS)
+        check_int("logit_bias", token_id, 0, None)
+        check_range("logit_bias", bias, -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS)
     if len({token_id for token_id, _ in logit_bias}) < len(logit_bias):
         raise ParamsError("logit_bias has a token twice: keep one bias for each", field="logit_bias")
-
-
-def _check_texts(name: str, texts: object, *, limit: int) -> None:
-    if not isinstance(texts, tuple):
-        raise ParamsError(f"{name} is {texts!r}: it must be a tuple of strings", field=name)
-    for text in texts:
-        if not isinstance(text, str):
-            raise ParamsError(f"{name} has {text!r}: each must be a string", field=name)
-        if not text:
-            raise ParamsError(f"{name} has an empty text: every answer would end at once", field=name)
-    if len(texts) > limit:
-        raise ParamsError(f"{name} has {len(texts)} strings: the limit is {limit}", field=name)
 
 
 def _check_ids(name: str, token_ids: object) -> None:
     if not isinstance(token_ids, tuple):
         raise ParamsError(f"{name} is {token_ids!r}: it must be a tuple of ids", field=name)
     for token_id in token_ids:
-        _check_int(name, token_id, 0, None)
+        check_int(name, token_id, 0, None)

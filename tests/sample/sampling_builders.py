@@ -21,6 +21,8 @@ def make_request(
     seed: int = 7,
     request_id: str = "r",
     end_ids: Sequence[int] = (),
+    bad_ids: Sequence[Sequence[int]] = (),
+    breakers: Sequence[Sequence[int]] = (),
     **params: Any,
 ) -> Request:
     return Request(
@@ -30,6 +32,8 @@ def make_request(
         arrival_s=0.0,
         seed=seed,
         stop_token_ids=frozenset(end_ids),
+        bad_words=tuple(map(tuple, bad_ids)),
+        dry_breakers=tuple(map(tuple, breakers)),
     )
 
 

@@ -31,6 +31,8 @@ class Request:
     choice_index: int = 0
     priority: int = 0
     salt: str = ""
+    bad_words: tuple[tuple[int, ...], ...] = ()  # those of `params` as token ids, each spelling of its own
+    dry_breakers: tuple[tuple[int, ...], ...] = ()
     grammar: "AnswerGrammar | None" = None  # at its beginning, this answer's alone
     shown_ids: frozenset[int] = frozenset()  # control tokens that are part of the answer's text
     continues_text: bool = True  # the answer goes on after the prompt's own text; False: a chat turn begins

@@ -36,9 +36,11 @@ def penalised(logits: Floats, prompt: Sequence[int], output: Sequence[int], *, p
     """A copy of `logits` [vocab] with the penalties of `params`.
 
     Repetition (Keskar et al. 2019): positive logits of tokens seen in prompt or answer are divided,
-    negative ones multiplied. Then OpenAI's: less frequency x count, less presence once, answer only.
+    negative ones multiplied. Then OpenAI's: less frequency x count, less presence once, answer only. Of both, the
+    `penalty_last_n` newest tokens are looked at.
     """
     result = logits.copy()
+    prompt, output = _newest(prompt, output, params.penalty_last_n)
     in_prompt = prompt if params.repetition_penalty != 1.0 else ()
     seen = np.array([token_id for token_id in sorted({*in_prompt, *output}) if token_id < len(logits)], dtype=np.intp)
     counts = np.bincount(np.array(output, dtype=np.intp), minlength=len(logits))[seen]
@@ -49,3 +51,9 @@ def penalised(logits: Floats, prompt: Sequence[int], output: Sequence[int], *, p
     after = np.clip(after, -_LARGEST, _LARGEST)  # a huge penalty must not look like a ban or a broken logit
     result[seen] = np.where(np.isfinite(before), after, before)
     return result
+
+
+def _newest(prompt: Sequence[int], output: Sequence[int], last_n: int) -> tuple[Sequence[int], Sequence[int]]:
+    """What the newest `last_n` tokens have of prompt and answer; -1 is all."""
+    num_left_out = 0 if last_n < 0 else max(0, len(prompt) + len(output) - last_n)
+    return prompt[num_left_out:], output[max(0, num_left_out - len(prompt)) :]

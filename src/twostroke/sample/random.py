@@ -11,7 +11,7 @@ Four neighbouring ids share a counter because one call of Philox makes four inde
 definition; the native sampler makes the same words and the same noise, bit for bit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -32,6 +32,7 @@ class Purpose(IntEnum):
     """Keeps draws of different use apart; part of the counter."""
 
     SAMPLE = 0
+    XTC = 1  # one word per position, that of token id 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,12 @@ def words_of(key: NoiseKey, vocab_size: int) -> Words:
     counter[3] = key.purpose
     seed = np.array([[key.seed & 0xFFFFFFFF], [key.seed >> 32]], dtype=np.uint64)
     return philox4x32(counter, seed).T.reshape(-1)[:vocab_size]
+
+
+def uniform(key: NoiseKey, *, purpose: Purpose) -> float:
+    """A number between 0 and 1 that belongs to a position: the middle of the cell of token id 0's word."""
+    word = words_of(replace(key, purpose=purpose), 1)[0]
+    return (int(word) + 0.5) * 2.0**-32
 
 
 def gumbel(words: Words) -> Doubles:

@@ -63,6 +63,23 @@ class Sampler:
             logit_bias=params.logit_bias,
             late_ids=sorted(request.stop_token_ids) if params.min_tokens else (),
             num_late=params.min_tokens,
+            penalty_last_n=params.penalty_last_n,
+            typical_p=params.typical_p,
+            top_n_sigma=params.top_n_sigma,
+            dynatemp_range=params.dynatemp_range,
+            dynatemp_exponent=params.dynatemp_exponent,
+            xtc_probability=params.xtc_probability,
+            xtc_threshold=params.xtc_threshold,
+            mirostat_tau=params.mirostat_tau or 0.0,
+            mirostat_eta=params.mirostat_eta,
+            dry_multiplier=params.dry_multiplier,
+            dry_base=params.dry_base,
+            dry_allowed_length=params.dry_allowed_length,
+            dry_penalty_last_n=params.dry_penalty_last_n,
+            dry_breakers=request.dry_breakers,
+            no_repeat_ngram_size=params.no_repeat_ngram_size,
+            bad_words=request.bad_words,
+            order=params.sampler_order,
         )
 
     def start_ranking(self, request: Request, *, num_candidates: int) -> SamplingState:

@@ -134,7 +134,8 @@ void RowSampler::exclude_top_choices(const SamplingState& state) {
     const double enough = wishes.xtc_threshold * static_cast<double>(weigh());
     uint64_t last = 0;
     for (const RankedToken& token : survivors_)
-        if (static_cast<double>(token.units) >= enough) last = std::max(last, token.rank);
+        if (static_cast<double>(token.units) >= enough && std::isfinite(score_of(token)))
+            last = std::max(last, token.rank);
     std::erase_if(survivors_, [&](const RankedToken& token) { return token.rank < last; });
     refer_to_best();
 }

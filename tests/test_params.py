@@ -8,6 +8,7 @@ import pytest
 
 from twostroke.errors import ParamsError
 from twostroke.params import MAX_BIASED_TOKENS, MAX_LOGPROBS, MAX_SEED, MAX_STOP_STRINGS, BeamSearch, SamplingParams
+from twostroke.samplers import SAMPLERS
 
 TINY = math.nextafter(0.0, 1.0)
 ABOVE_ONE, ABOVE_TWO = math.nextafter(1.0, 2.0), math.nextafter(2.0, 3.0)
@@ -34,6 +35,23 @@ def test_nothing_said_is_greedy_and_unfiltered() -> None:
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
+        "penalty_last_n": -1,
+        "typical_p": 1.0,
+        "top_n_sigma": 0.0,
+        "dynatemp_range": 0.0,
+        "dynatemp_exponent": 1.0,
+        "xtc_probability": 0.0,
+        "xtc_threshold": 0.1,
+        "mirostat_tau": None,
+        "mirostat_eta": 0.1,
+        "dry_multiplier": 0.0,
+        "dry_base": 1.75,
+        "dry_allowed_length": 2,
+        "dry_penalty_last_n": -1,
+        "dry_sequence_breakers": ("\n", ":", '"', "*"),
+        "no_repeat_ngram_size": 0,
+        "bad_words": (),
+        "sampler_order": SAMPLERS,
         "seed": None,
         "max_tokens": 256,
         "stop": (),

@@ -52,6 +52,7 @@ from twostroke.program.cost import Row
 from twostroke.prompt import Message, Prompt, as_chat, contents_of, is_chat, refuse_lone_surrogates, several
 from twostroke.stop_pattern import compile_patterns
 from twostroke.structure import Structure
+from twostroke.text.word_ids import WordIds
 
 MAX_CHOICE_INDEX = 2**32 - 1  # a word of the noise's counter
 if TYPE_CHECKING:
@@ -350,6 +351,8 @@ class LLM:
             choice_index=choice_index,
             salt=salt,
             grammar=grammar,
+            bad_words=self._word_ids.of_words(params.bad_words),
+            dry_breakers=self._word_ids.of_marks(params.dry_sequence_breakers) if params.dry_multiplier else (),
             spent=spent,
             shown_ids=frozenset() if chat is None else chat.shown_ids,
             continues_text=chat is None or chat.continues_text,
@@ -493,13 +496,21 @@ class LLM:
         )
         return GrammarCompiler(words)
 
+    @cached_property
+    def _word_ids(self) -> WordIds:
+        return WordIds(self.tokenizer)
+
     def _check_params(self, params: object, on_event: object) -> None:
         """What SamplingParams cannot know: the vocabulary, and that they are there at all."""
         if not isinstance(params, SamplingParams):
             raise ParamsError(f"params is a {type(params).__name__}: it must be SamplingParams or None", field="params")
         size = min(self.program.vocab_size, self.tokenizer.vocab_size)
-        biased = [token_id for token_id, _ in params.logit_bias]
-        for field, token_ids in (("stop_token_ids", params.stop_token_ids), ("logit_bias", biased)):
+        named = {
+            "stop_token_ids": params.stop_token_ids,
+            "logit_bias": [token_id for token_id, _ in params.logit_bias],
+            "bad_words": [token_id for word in params.bad_words if isinstance(word, tuple) for token_id in word],
+        }
+        for field, token_ids in named.items():
             for token_id in token_ids:
                 if token_id >= size:
                     raise ParamsError(f"{field} has {token_id}: the vocabulary has ids 0 to {size - 1}", field=field)

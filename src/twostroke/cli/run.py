@@ -21,6 +21,25 @@ from twostroke.cli.loading import (
     load,
 )
 from twostroke.cli.prompt import read_prompt
+from twostroke.cli.sampler_flags import (
+    BadWord,
+    DryAllowedLength,
+    DryBase,
+    DryMultiplier,
+    DryPenaltyLastN,
+    DrySequenceBreaker,
+    DynatempExponent,
+    DynatempRange,
+    MirostatEta,
+    MirostatTau,
+    NoRepeatNgramSize,
+    PenaltyLastN,
+    SamplerOrder,
+    TopNSigma,
+    TypicalP,
+    XTCProbability,
+    XTCThreshold,
+)
 from twostroke.cli.tries import Tries
 from twostroke.config import Config, resolve
 from twostroke.core.event import Event
@@ -42,7 +61,11 @@ if TYPE_CHECKING:
 
 Asked = str | Sequence[Mapping[str, str]]  # raw text, or chat messages
 PRESET_NAMES = ", ".join(each.name for each in PRESETS)
-OTHER_FLAGS = {"stop_token_ids": "stop-token-id"}  # fields whose flag is not their own name
+OTHER_FLAGS = {  # fields whose flag is not their own name
+    "stop_token_ids": "stop-token-id",
+    "bad_words": "bad-word",
+    "dry_sequence_breakers": "dry-sequence-breaker",
+}
 
 
 def run(
@@ -61,6 +84,23 @@ def run(
     repetition_penalty: Annotated[float | None, typer.Option(help="Above 1: repeat prompt and answer less.")] = None,
     presence_penalty: Annotated[float | None, typer.Option(help="Off tokens the answer has, -2 to 2.")] = None,
     frequency_penalty: Annotated[float | None, typer.Option(help="The same per occurrence, -2 to 2.")] = None,
+    penalty_last_n: PenaltyLastN = None,
+    typical_p: TypicalP = None,
+    top_n_sigma: TopNSigma = None,
+    dynatemp_range: DynatempRange = None,
+    dynatemp_exponent: DynatempExponent = None,
+    xtc_probability: XTCProbability = None,
+    xtc_threshold: XTCThreshold = None,
+    mirostat_tau: MirostatTau = None,
+    mirostat_eta: MirostatEta = None,
+    dry_multiplier: DryMultiplier = None,
+    dry_base: DryBase = None,
+    dry_allowed_length: DryAllowedLength = None,
+    dry_penalty_last_n: DryPenaltyLastN = None,
+    dry_sequence_breaker: DrySequenceBreaker = None,
+    no_repeat_ngram_size: NoRepeatNgramSize = None,
+    bad_word: BadWord = None,
+    sampler_order: SamplerOrder = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same answer.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of the answer (default 256).")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
@@ -98,6 +138,23 @@ def run(
         repetition_penalty=repetition_penalty,
         presence_penalty=presence_penalty,
         frequency_penalty=frequency_penalty,
+        penalty_last_n=penalty_last_n,
+        typical_p=typical_p,
+        top_n_sigma=top_n_sigma,
+        dynatemp_range=dynatemp_range,
+        dynatemp_exponent=dynatemp_exponent,
+        xtc_probability=xtc_probability,
+        xtc_threshold=xtc_threshold,
+        mirostat_tau=mirostat_tau,
+        mirostat_eta=mirostat_eta,
+        dry_multiplier=dry_multiplier,
+        dry_base=dry_base,
+        dry_allowed_length=dry_allowed_length,
+        dry_penalty_last_n=dry_penalty_last_n,
+        dry_sequence_breakers=tuple(dry_sequence_breaker) if dry_sequence_breaker else None,
+        no_repeat_ngram_size=no_repeat_ngram_size,
+        bad_words=tuple(bad_word) if bad_word else None,
+        sampler_order=None if sampler_order is None else tuple(name.strip() for name in sampler_order.split(",")),
         seed=seed,
         max_tokens=max_tokens,
         stop=tuple(stop) if stop else None,

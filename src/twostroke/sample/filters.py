@@ -61,12 +61,12 @@ def keep_top_n_sigma(scores: Floats, ids: Places, num_sigmas: float) -> Places:
 
 
 def exclude_top_choices(scores: Floats, threshold: float) -> Places:
-    """XTC (p-e-w 2024): of all tokens with a share of at least `threshold` the last alone, and all behind it.
+    """XTC (p-e-w 2024): of all possible tokens with a share of at least `threshold` the last alone, and all behind it.
 
     Whether this happens at a position is drawn beforehand, see `reference.py`.
     """
     units = units_of(scores)
-    enough = np.flatnonzero(units.astype(np.float64) >= threshold * float(units.sum()))
+    enough = np.flatnonzero(np.isfinite(scores) & (units.astype(np.float64) >= threshold * float(units.sum())))
     return np.arange(enough[-1] if len(enough) else 0, len(scores))
 
 

@@ -100,7 +100,8 @@ def choose(
     }
     if params.temperature == 0:
         for name in params.sampler_order:
-            logits = changes.get(name, lambda row: row)(logits)
+            if name in changes:
+                logits = changes[name](logits)
         return Choice(int(logits.argmax()), 0.0)
     ranking, scores = survivors(logits, params=params, key=key, changes=changes)
     if params.mirostat_tau is not None:

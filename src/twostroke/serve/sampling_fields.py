@@ -12,6 +12,7 @@ from twostroke.serve.api_error import ApiError
 from twostroke.serve.body import MAX_SHOWN, cut
 from twostroke.serve.fields import Fields, shown, wrong
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.sampler_fields import take_samplers
 from twostroke.serve.stop_fields import take_stops
 from twostroke.serve.structure_fields import read_structure
 
@@ -42,6 +43,7 @@ def read_params(
     limit_field = _take_limit(fields, wishes)
     take_stops(fields, wishes, defaults=defaults, limits=limits)
     _take_bias(fields, wishes)
+    take_samplers(fields, wishes)
     logprobs_field = _take_chat_logprobs(fields, wishes) if is_chat else _take_logprobs(fields, wishes)
     wishes |= {"structure": read_structure(fields), "prompt_logprobs": prompt_logprobs}
     names = {"max_tokens": limit_field or "max_tokens", "logprobs": logprobs_field}

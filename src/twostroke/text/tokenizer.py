@@ -105,6 +105,10 @@ class Tokenizer:
         text = _SURROGATE.sub("\ufffd", text)
         return self.encode_pieces(self.control.split(text) if allow_control else [text], add_bos=add_bos)
 
+    def encode_inside(self, text: str) -> list[int]:
+        """Ids of a text that goes on after another: no BOS, and no space of the encoder's before its first word."""
+        return self._encoder.encode(_SURROGATE.sub("\ufffd", text), is_first=False)
+
     def encode_pieces(self, pieces: Iterable[str | int], *, add_bos: bool | None = None) -> list[int]:
         """Ids of plain texts and control ids in order; BOS as in `encode`."""
         ids: list[int] = []

@@ -1,0 +1,56 @@
+"""Texts as sequences of token ids: words an answer may not have, marks that repetitions do not reach over.
+
+Called by `LLM` before a request is queued. Never looks at logits.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from twostroke.text.tokenizer import Tokenizer
+
+TokenIds = tuple[int, ...]
+
+KEPT = 8  # sets of marks; one costs a look at every token of the vocabulary
+
+
+class WordIds:
+    """What texts are as ids of one vocabulary."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.of_marks = lru_cache(KEPT)(self._of_marks)
+
+    def of_words(self, words: Iterable[str | TokenIds]) -> tuple[TokenIds, ...]:
+        """Each word as it is spelled inside a text, as it stands and behind a space; ids are taken as they are."""
+        found: dict[TokenIds, None] = {}
+        for word in words:
+            for ids in (word,) if isinstance(word, tuple) else map(self._inside, (word, f" {word}")):
+                if ids:
+                    found[ids] = None
+        return tuple(found)
+
+    def _of_marks(self, marks: tuple[str, ...]) -> tuple[TokenIds, ...]:
+        """Every token that has a mark in it, and every token a mark begins in, with those of the mark's rest."""
+        pairs = [(mark, mark.encode()) for mark in marks]
+        found: dict[TokenIds, None] = {}
+        for token_id in range(self._tokenizer.vocab_size):
+            token = self._tokenizer.token_bytes(token_id)
+            if any(raw in token for _, raw in pairs):
+                found[(token_id,)] = None
+                continue
+            for mark, raw in pairs:
+                for rest in _rests(token, mark, raw):
+                    found[(token_id, *self._inside(rest))] = None
+        return tuple(found)
+
+    def _inside(self, text: str) -> TokenIds:
+        """Ids of a text with other text before it."""
+        return tuple(self._tokenizer.encode_inside(text))
+
+
+def _rests(token: bytes, mark: str, raw: bytes) -> Iterator[str]:
+    """What is left of a mark behind a token that ends with its beginning, whole characters alone."""
+    for size in range(1, len(mark)):
+        head = mark[:size].encode()
+        if len(head) < len(raw) and token.endswith(head):
+            yield mark[size:]

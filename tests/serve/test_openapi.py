@@ -71,6 +71,10 @@ def test_an_error_has_the_form_the_document_gives_it() -> None:
 
 FITTING: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"temperature": 0.0, "top_p": 1.0, "top_k": -1, "min_p": 0, "seed": 0, "n": 2}),
+    (CHAT, {"temperature": 1, "typical_p": 0.5, "xtc_probability": 1, "top_n_sigma": 1, "dynatemp_range": 0.5}),
+    (CHAT, {"temperature": 1, "mirostat_tau": 3, "mirostat_eta": 1, "penalty_last_n": -1, "no_repeat_ngram_size": 3}),
+    (CHAT, {"dry_multiplier": 0.8, "dry_sequence_breakers": ["x"], "bad_words": ["a", [1, 2]]}),
+    (CHAT, {"sampler_order": ["top_k", "temperature"], "temperature": 0.5}),
     (CHAT, {"stop": "x", "logprobs": True, "top_logprobs": 3, "logit_bias": {"5": -100}}),
     (CHAT, {"stop": ["x", "y"], "stream": True, "stream_options": {"include_usage": True}}),
     (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}}),
@@ -88,6 +92,10 @@ NOT_FITTING: list[tuple[str, dict[str, Any]]] = [
         ("presence_penalty", 3), ("repetition_penalty", 0), ("stop", 5), ("stop", ["x"] * 17), ("stream", 1),
         ("logit_bias", {"5": 101}), ("logit_bias", []), ("store", True), ("service_tier", "flex"), ("user", 5),
         ("stop_token_ids", [-1]), ("timeout_s", 0), ("ledger", "yes"), ("response_format", {"type": "xml"}),
+        ("typical_p", 0), ("xtc_probability", 1.5), ("mirostat_tau", 0), ("mirostat_eta", 2), ("dry_base", 0.5),
+        ("dry_allowed_length", 0), ("penalty_last_n", -2), ("no_repeat_ngram_size", 0.5), ("bad_words", ["a", []]),
+        ("bad_words", [5]), ("sampler_order", ["top_x"]), ("sampler_order", ["top_k", "top_k"]),
+        ("dry_sequence_breakers", [""]), ("top_n_sigma", -1), ("dynatemp_range", "x"),
         ("structured_outputs", {"choice": []}), ("stream_options", {"x": True}), ("no_such_field", 1),
     )),
     (CHAT, {"messages": []}),

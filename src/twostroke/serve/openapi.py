@@ -21,6 +21,7 @@ from twostroke.params import (
 from twostroke.presets import PRESETS
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.openapi_chat import CHAT_FIELDS, FLAG, TEXT, Schema
+from twostroke.serve.sampler_fields import sampler_schemas
 
 
 def document(routes: Iterable[BaseRoute], limits: LimitsConfig) -> dict[str, Any]:
@@ -158,6 +159,7 @@ def _answer_fields(limits: LimitsConfig) -> dict[str, Schema]:
         "repetition_penalty": {"type": "number", "exclusiveMinimum": 0},
         "presence_penalty": _number(-2, 2),
         "frequency_penalty": _number(-2, 2),
+        **sampler_schemas(),
         "logit_bias": {
             "type": "object",
             "maxProperties": MAX_BIASED_TOKENS,

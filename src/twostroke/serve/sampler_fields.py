@@ -1,34 +1,21 @@
-"""The samplers beyond OpenAI's, read from a body under the names llama.cpp and vLLM gave them.
+"""The samplers beyond OpenAI's, read from a body under the names llama.cpp and vLLM gave them; their schemas.
 
-Called by `sampling_fields.read_params`. What the values may be, SamplingParams says.
+Called by `sampling_fields.read_params` and `openapi`. What the values may be, SamplingParams says.
 """
 
+import math
 from typing import Any
 
+from twostroke.samplers import LOWEST_WHOLE, MAX_BAD_WORDS, MAX_BREAKERS, MAX_WHOLE, NUMBERS, SAMPLERS, Limits
 from twostroke.serve.fields import Fields, wrong
 
-NUMBERS = (
-    "penalty_last_n",
-    "typical_p",
-    "top_n_sigma",
-    "dynatemp_range",
-    "dynatemp_exponent",
-    "xtc_probability",
-    "xtc_threshold",
-    "mirostat_tau",
-    "mirostat_eta",
-    "dry_multiplier",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_penalty_last_n",
-    "no_repeat_ngram_size",
-)
+FRACTIONS = NUMBERS | {"mirostat_tau": Limits(0.0, math.inf, low_open=True)}
 LISTS = ("dry_sequence_breakers", "sampler_order")
 
 
 def take_samplers(fields: Fields, wishes: dict[str, Any]) -> None:
     """Put what is given among the wishes. Raises ApiError that names the field."""
-    for name in NUMBERS:
+    for name in (*FRACTIONS, *LOWEST_WHOLE):
         value = fields.number(name)
         if value is not None:
             wishes[name] = value
@@ -45,3 +32,21 @@ def _word(word: Any, place: int) -> str | tuple[Any, ...]:
     if not isinstance(word, str | list):
         raise wrong(f"bad_words[{place}]", "a string or an array of token ids", word)
     return word if isinstance(word, str) else tuple(word)
+
+
+def sampler_schemas() -> dict[str, dict[str, Any]]:
+    """The JSON schema of each field."""
+    ids = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": MAX_WHOLE}}
+    text = {"type": "string", "minLength": 1}
+    return {
+        **{name: _schema(limits) for name, limits in FRACTIONS.items()},
+        **{name: {"type": "integer", "minimum": low, "maximum": MAX_WHOLE} for name, low in LOWEST_WHOLE.items()},
+        "dry_sequence_breakers": {"type": "array", "items": text, "maxItems": MAX_BREAKERS},
+        "sampler_order": {"type": "array", "items": {"enum": list(SAMPLERS)}, "uniqueItems": True},
+        "bad_words": {"type": "array", "items": {"anyOf": [text, ids]}, "maxItems": MAX_BAD_WORDS},
+    }
+
+
+def _schema(limits: Limits) -> dict[str, Any]:
+    schema = {"type": "number", "exclusiveMinimum" if limits.low_open else "minimum": limits.low}
+    return schema if limits.high == math.inf else schema | {"maximum": limits.high}

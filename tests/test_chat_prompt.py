@@ -11,6 +11,7 @@ from tests.builders_chat import write_speaker
 from tests.builders_llm import open_llm
 from tests.chat import templates
 from twostroke.chat.answer import ChatAnswer, ToolCall
+from twostroke.chat.chat import Chat
 from twostroke.core.report import Result
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import ChatTemplateError, ParamsError, PromptError
@@ -153,6 +154,29 @@ def test_a_prompt_that_closes_the_reasoning_leaves_an_answer_alone(tmp_path: Pat
     text = "x <think> y </think> z"
     for asked in ({"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}):
         assert said(tmp_path, text, template=templates.THINKING, **asked).answer == ChatAnswer(content=text)
+
+
+def test_thinking_is_switched_by_the_variable_a_template_reads(tmp_path: Path) -> None:
+    off, on = (
+        Chat(messages=[USER], thinks=False),
+        Chat(messages=[USER], thinks=True),
+    )
+    with open_llm(write_speaker(tmp_path / "a.gguf", "x", template=templates.THINKING)) as llm:
+        assert llm.encode(off) == llm.encode(Chat(messages=[USER], variables={"enable_thinking": False}))
+        assert llm.encode(on) == llm.encode(Chat(messages=[USER], variables={"enable_thinking": True}))
+        assert llm.encode(on) != llm.encode(off)
+    with open_llm(write_speaker(tmp_path / "b.gguf", "x", template=templates.OPENED)) as llm:
+        assert llm.encode(on) == llm.encode([USER])  # it always does
+        with pytest.raises(ParamsError, match="think is false: this model's chat template cannot switch"):
+            llm.encode(off)
+
+
+def test_a_model_without_reasoning_is_not_told_to_think(silent: Path) -> None:
+    with open_llm(silent) as llm:
+        assert llm.encode(Chat(messages=[USER], thinks=False)) == llm.encode([USER])
+        with pytest.raises(ParamsError, match="think is true: this model's chat template knows no reasoning") as caught:
+            llm.encode(Chat(messages=[USER], thinks=True))
+    assert caught.value.field == "think"
 
 
 @pytest.mark.parametrize(

@@ -727,7 +727,7 @@ def test_a_prompt_behind_other_tokens_brings_no_bos_of_its_own(tmp_path: Path) -
         bos = llm.tokenizer.special.bos_id
         assert llm.tokenizer.special.adds_bos
         assert llm.encode("hi")[0] == bos
-        assert llm.encode("hi", after=[bos, 7]) == [bos, 7, *llm.encode("hi")[1:]]  # type: ignore[list-item]
+        assert llm.encode("hi", after=[bos, 7]) == [bos, 7, *llm.encode("hi")[1:]]
         assert llm.encode([9], after=[7]) == [7, 9]
 
 

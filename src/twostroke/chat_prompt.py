@@ -173,7 +173,23 @@ class ChatPrompts:
                     f"(of those that control reasoning: {read})",
                     field=f"chat_template_kwargs.{name}",
                 )
-        return {**chat.variables, **self._effort(chat.reasoning_effort, chat.variables)}
+        return {**chat.variables, **self._effort(chat.reasoning_effort, chat.variables), **self._thinking(chat.thinks)}
+
+    def _thinking(self, thinks: bool | None) -> dict[str, Any]:
+        """The variables that switch reasoning on or off; a template without any always thinks, or never."""
+        can_think = self.answer_format.think is not None
+        if thinks is None or (not thinks and not can_think):
+            return {}
+        if not can_think:
+            raise ParamsError(
+                "think is true: this model's chat template knows no reasoning, leave think out", field="think"
+            )
+        switches = [name for name in _SWITCHES if name in self._template.variables]
+        if not thinks and not switches:
+            raise ParamsError(
+                "think is false: this model's chat template cannot switch reasoning off, leave think out", field="think"
+            )
+        return dict.fromkeys(switches, thinks)
 
     def _effort(self, effort: str | None, variables: Mapping[str, Any]) -> dict[str, Any]:
         """The variables that ask for this much reasoning."""

@@ -103,7 +103,7 @@ def test_errors_are_the_clients_own_with_our_words(client: ollama.Client) -> Non
         (lambda: client.delete(MODEL), 409, "the server was started with it"),
         (lambda: client.generate(MODEL, "hi", options={"mirostat_x": 2}), 400, "options.mirostat_x is refused"),
         (lambda: client.generate(MODEL, "hi", options={"num_ctx": 10_000}), 400, "--context 10000"),
-        (lambda: list(client.chat(MODEL, MESSAGES, stream=True, think=True)), 400, "think is True"),
+        (lambda: list(client.chat(MODEL, MESSAGES, stream=True, think="max")), 400, "think is 'max'"),
         (lambda: client.create("mine", from_=MODEL), 404, "Not Found"),
     ):
         with pytest.raises(ollama.ResponseError, match=told) as caught:

@@ -31,6 +31,7 @@ class Chat:
     is_parallel: whether it may call several.
     variables: what else the template reads, `enable_thinking` for instance; one it does not read is refused.
     reasoning_effort: how much to think, where the template has a word for it.
+    thinks: whether to think before the answer; None is as the template has it.
     add_generation_prompt: open the answer's turn; None does, unless `continue_final_message` leaves the last open.
 
     Raises ParamsError.
@@ -42,6 +43,7 @@ class Chat:
     is_parallel: bool = True
     variables: Mapping[str, Any] = field(default_factory=dict)
     reasoning_effort: str | None = None
+    thinks: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
 

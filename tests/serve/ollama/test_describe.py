@@ -4,7 +4,7 @@ import pytest
 
 from tests.serve.serve_builders import make_facts
 from twostroke.params import SamplingParams
-from twostroke.serve.ollama.describe import details, parameter_size, parameters_of, shown
+from twostroke.serve.ollama.describe import capabilities, details, parameter_size, parameters_of, shown
 
 
 def test_details_name_family_size_and_types() -> None:
@@ -54,6 +54,21 @@ def test_a_model_is_shown_without_its_place() -> None:
     info = told["model_info"]
     assert (info["general.architecture"], info["general.parameter_count"]) == ("llama", 1_234_567)
     assert info["llama.context_length"] == 4096
+
+
+@pytest.mark.parametrize(
+    ("template", "known"),
+    [
+        (None, []),
+        ("{{ messages }}", []),
+        ("{{ tools }}<tool_call>{{ messages }}</tool_call>", ["tools"]),
+        ("<tool_call>{{ messages }}</tool_call>", []),
+        ("{{ messages }}<think></think>", ["thinking"]),
+        ("{{ tools }}<tool_call></tool_call><think></think>", ["tools", "thinking"]),
+    ],
+)
+def test_capabilities_are_those_of_the_template(template: str | None, known: list[str]) -> None:
+    assert capabilities(template) == ["completion", *known]
 
 
 def test_a_model_that_is_not_loaded_has_no_parameters() -> None:

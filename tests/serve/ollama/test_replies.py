@@ -16,6 +16,8 @@ from tests.serve.ollama.ollama_builders import (
     problem_of,
 )
 from tests.serve.serve_builders import ScriptedModel
+from twostroke.chat.answer_format import HERMES, AnswerFormat, ThinkFormat
+from twostroke.chat.reader import AnswerReader
 from twostroke.core.sequence import FinishReason
 from twostroke.serve.limits import LimitsConfig
 
@@ -128,3 +130,54 @@ def test_without_a_prompt_the_model_is_there(path: str, make: Any) -> None:
         reply = ask(path, make(**nothing, stream=is_stream), model).json()
         assert (reply["done"], reply["done_reason"]) == (True, "load")
     assert model.prompts == []
+
+
+# Reasoning and calls
+
+SAYS = [
+    "<think>",
+    "so",
+    " so</th",
+    "ink>\n\n",
+    "Let me ",
+    "look.",
+    '<tool_call>{"name": "wea',
+    'ther", "arguments": {"d": 1}}',
+]
+SAYS += ["</tool_call>", "<tool_call>", '{"name": "stop"}</tool_call>']
+CALLS = [{"index": 0, "name": "weather", "arguments": {"d": 1}}, {"index": 1, "name": "stop", "arguments": {}}]
+
+
+def thinker() -> ScriptedModel:
+    """Thinks, says something and calls twice."""
+    model = ScriptedModel(SAYS)
+    found = AnswerFormat(HERMES, ThinkFormat("<think>", "</think>"))
+    model.new_reader = lambda: AnswerReader(found, names=("weather", "stop"))
+    return model
+
+
+def test_an_answer_is_told_in_its_parts() -> None:
+    message = ask(CHAT, make_chat(stream=False), thinker()).json()["message"]
+    assert (message["role"], message["thinking"], message["content"]) == ("assistant", "so so", "Let me look.")
+    assert [call["function"] for call in message["tool_calls"]] == CALLS
+    assert len({call["id"] for call in message["tool_calls"]}) == 2
+
+
+def test_a_stream_tells_thoughts_as_they_come_and_each_call_whole() -> None:
+    *lines, last = lines_of(ask(CHAT, make_chat(), thinker()))
+    messages = [line["message"] for line in lines]
+    assert "".join(message.get("thinking", "") for message in messages) == "so so"
+    assert "".join(message["content"] for message in messages) == "Let me look."
+    calls = [call["function"] for message in messages for call in message.get("tool_calls", ())]
+    assert calls == CALLS
+    assert [len(message.get("tool_calls", ())) for message in messages][-2:] == [1, 1]
+    assert (last["done_reason"], last["eval_count"]) == ("stop", len(SAYS))
+
+
+def test_generate_tells_thoughts_beside_its_response() -> None:
+    model = ScriptedModel(["<think>hm</think>", "yes"])
+    model.new_reader = lambda: AnswerReader(AnswerFormat(None, ThinkFormat("<think>", "</think>")))
+    whole = ask(GENERATE, make_generate(stream=False), model).json()
+    assert (whole["thinking"], whole["response"]) == ("hm", "yes")
+    lines = lines_of(ask(GENERATE, make_generate(), model))
+    assert [(line.get("thinking", ""), line["response"]) for line in lines] == [("hm", ""), ("", "yes"), ("", "")]

@@ -7,6 +7,7 @@ import pytest
 
 from tests.serve.ollama.ollama_builders import make_chat, make_generate
 from tests.serve.serve_builders import MODEL, ScriptedModel
+from twostroke.chat.chat import Chat
 from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.ollama.wish import OllamaWish, fitted, read_chat, read_generate
@@ -23,7 +24,7 @@ def chat(**fields: Any) -> OllamaWish:
 
 def test_a_prompt_is_the_message_of_a_user() -> None:
     wish = generate()
-    assert wish.prompts == ([{"role": "user", "content": "hi"}],)
+    assert wish.prompts == (Chat(messages=[{"role": "user", "content": "hi"}]),)
     assert (wish.is_stream, wish.is_chat, wish.is_raw, wish.context, wish.keep_alive_s) == (
         True,
         False,
@@ -36,8 +37,7 @@ def test_a_prompt_is_the_message_of_a_user() -> None:
 
 def test_a_system_text_comes_before_it() -> None:
     wish = generate(system="Be brief.")
-    messages: Any = wish.prompts[0]
-    assert messages[0] == {"role": "system", "content": "Be brief."}
+    assert wish.prompts[0].messages[0] == {"role": "system", "content": "Be brief."}
     assert generate(system="").prompts == generate().prompts
 
 
@@ -67,9 +67,8 @@ def test_a_chat_is_its_messages() -> None:
         {"role": "assistant", "content": "", "thinking": None, "tool_calls": []},
         {"role": "user", "content": "again", "images": []},
     ]
-    assert chat(messages=messages).prompts == (
-        tuple({"role": message["role"], "content": message["content"]} for message in messages),
-    )
+    plain = tuple({"role": message["role"], "content": message["content"]} for message in messages)
+    assert chat(messages=messages).prompts == (Chat(messages=plain),)
     assert chat(messages=[]).prompts == chat(messages=None).prompts == ()
 
 
@@ -100,8 +99,8 @@ def test_format_is_the_word_json_or_a_schema(read: Any, form: Any, structure: St
         ({"options": {"num_predict": 0}}, "options.num_predict"),
         ({"keep_alive": "soon"}, "keep_alive"),
         ({"stream": "no"}, "stream"),
-        ({"think": True}, "think"),
-        ({"think": "high"}, "think"),
+        ({"think": "much"}, "think"),
+        ({"think": 1}, "think"),
         ({"truncate": True}, "truncate"),
         ({"shift": True}, "shift"),
         ({"top_logprobs": 3}, "top_logprobs"),
@@ -141,9 +140,15 @@ def test_generate_names_what_it_refuses(fields: dict[str, Any], param: str) -> N
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": "none"}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
         ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0].images"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "developer", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool"}]}, "messages[0].content"),
+        ({"messages": [{"role": "assistant", "content": ["x"]}]}, "messages[0].content"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].function"),
+        ({"messages": [{"role": "assistant", "tool_calls": "x"}]}, "messages[0].tool_calls"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": "x", "extra": 1}]}, "messages[0].extra"),
@@ -160,7 +165,56 @@ def test_chat_names_what_it_refuses(fields: dict[str, Any], param: str) -> None:
 
 @pytest.mark.parametrize("read", [generate, chat])
 def test_what_asks_for_nothing_is_taken(read: Any) -> None:
-    assert read(think=False, truncate=False, shift=False, logprobs=False).params == read().params
+    assert read(think=None, truncate=False, shift=False, logprobs=False) == read()
+    assert chat(tools=[]) == chat()
+
+
+@pytest.mark.parametrize("read", [generate, chat])
+def test_thinking_is_switched_or_measured(read: Any) -> None:
+    for value in (True, False):
+        assert read(think=value).prompts[0].thinks is value
+    assert read(think="high").prompts[0].reasoning_effort == "high"
+    assert (read().prompts[0].thinks, read().prompts[0].reasoning_effort) == (None, None)
+
+
+def test_a_raw_prompt_is_not_told_to_think() -> None:
+    assert generate(raw=True, think=False).prompts == ("hi",)
+    for value in (True, "low"):
+        with pytest.raises(ApiError, match="raw is true beside think"):
+            generate(raw=True, think=value)
+
+
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+
+
+def test_tools_go_beside_the_messages() -> None:
+    (prompt,) = chat(tools=[WEATHER]).prompts
+    assert [tool.name for tool in prompt.tools] == ["weather"]
+    assert prompt.offered == prompt.tools
+
+
+def test_earlier_calls_and_their_results_get_ids_that_fit() -> None:
+    def call(name: str, **fields: Any) -> dict[str, Any]:
+        return {"function": {"name": name, "arguments": {"a": 1}, "index": 0}, **fields}
+
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "thinking": "hm", "tool_calls": [call("x"), call("y"), call("x", id="mine")]},
+        {"role": "tool", "tool_name": "y", "content": "2"},
+        {"role": "tool", "content": "1"},
+        {"role": "tool", "tool_call_id": "mine", "name": "x", "content": "3"},
+        {"role": "tool", "tool_name": "z", "content": "4"},
+    ]
+    told = chat(messages=messages).prompts[0].messages
+    assert told[1]["content"] == ""
+    assert told[1]["reasoning_content"] == "hm"
+    assert told[1]["tool_calls"][0] == {
+        "id": "call00001",
+        "type": "function",
+        "function": {"name": "x", "arguments": {"a": 1}},
+    }
+    ids = [(each.get("tool_call_id"), each.get("name")) for each in told[2:]]
+    assert ids == [("call00002", "y"), ("call00001", "x"), ("mine", "x"), (None, "z")]
 
 
 @pytest.mark.parametrize("read", [generate, chat])

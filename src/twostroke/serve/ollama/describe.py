@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from twostroke.chat.answer_format import answer_format
 from twostroke.model.facts import ModelFacts
 from twostroke.model.ollama_defaults import FIELDS
 from twostroke.params import SamplingParams
@@ -48,7 +49,7 @@ def shown(
         "template": facts.template or "",
         "details": details(facts),
         "model_info": _model_info(facts),
-        "capabilities": ["completion"],
+        "capabilities": capabilities(facts.template),
         "modified_at": _moment(facts.modified_s),
     }
     if is_verbose:
@@ -56,6 +57,13 @@ def shown(
             {"name": tensor.name, "type": tensor.tensor_type, "shape": list(tensor.shape)} for tensor in facts.tensors
         ]
     return reply
+
+
+def capabilities(template: str | None) -> list[str]:
+    """What the model's template knows beside messages."""
+    found = answer_format(template)
+    has_tools = found.calls is not None and "tools" in (template or "")
+    return ["completion", *(["tools"] if has_tools else []), *(["thinking"] if found.think is not None else [])]
 
 
 def details(facts: ModelFacts) -> dict[str, Any]:

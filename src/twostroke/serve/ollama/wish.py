@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from twostroke.chat.chat import Chat
+from twostroke.chat.tools import Tool, read_tools
+from twostroke.errors import ParamsError
 from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
-from twostroke.serve.fields import Fields, shown, wrong
+from twostroke.serve.body import MAX_SHOWN, cut
+from twostroke.serve.fields import Fields, one_of, shown, wrong
 from twostroke.serve.harmless import Harmless, among, take_harmless
 from twostroke.serve.ollama.keep_alive import take_keep_alive
 from twostroke.serve.ollama.messages import NO_IMAGES, read_chat_messages
@@ -18,13 +22,11 @@ from twostroke.serve.served_model import ServedModel
 from twostroke.serve.structure_fields import schema_structure
 from twostroke.structure import Structure, StructureKind
 
-NO_THINKING = "this model's reasoning is not told apart here, send false or leave it out"
+EFFORTS = ("low", "medium", "high")
 HARMLESS = (
-    Harmless("think", among(False), NO_THINKING),
     Harmless("truncate", among(False), "no prompt is ever cut here, send false or leave it out"),
     Harmless("shift", among(False), "no text is ever shifted out here, send false or leave it out"),
 )
-HARMLESS_IN_CHAT = (*HARMLESS, Harmless("tools", among([]), "tools are not offered here, leave it out"))
 HARMLESS_IN_GENERATE = (
     *HARMLESS,
     NO_IMAGES,
@@ -69,22 +71,43 @@ def read_generate(values: Mapping[str, Any], *, model: str, defaults: SamplingPa
     if is_raw and (system or context):
         raise ApiError("raw is true beside system or context: a raw prompt goes to the model as it is, leave them out")
     messages = [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": prompt}]
+    thought = _thought(fields)
+    if is_raw and any(thought.values()):
+        raise ApiError("raw is true beside think: a raw prompt goes to the model as it is, leave think out")
     take_harmless(fields, HARMLESS_IN_GENERATE)
     fields.end()
     fields.refuse_unknown()
-    asked: tuple[Any, ...] = (prompt if is_raw else messages,) if prompt else ()
-    return OllamaWish(**shared, prompts=asked, is_chat=False, is_raw=is_raw, context=context)
+    asked: Any = prompt if is_raw else Chat(messages=messages, **thought)
+    return OllamaWish(**shared, prompts=(asked,) if prompt else (), is_chat=False, is_raw=is_raw, context=context)
 
 
 def read_chat(values: Mapping[str, Any], *, model: str, defaults: SamplingParams) -> OllamaWish:
     """The body of /api/chat, for the model of that name. Raises ApiError."""
     fields = Fields(values)
     shared = _shared(fields, model=model, defaults=defaults)
-    messages = read_chat_messages(fields)
-    take_harmless(fields, HARMLESS_IN_CHAT)
+    messages, tools, thought = read_chat_messages(fields), fields.array("tools"), _thought(fields)
+    take_harmless(fields, HARMLESS)
     fields.end()
     fields.refuse_unknown()
-    return OllamaWish(**shared, prompts=(messages,) if messages else (), is_chat=True)
+    chat = Chat(messages=messages, tools=_tools(tools or []), **thought)
+    return OllamaWish(**shared, prompts=(chat,) if messages else (), is_chat=True)
+
+
+def _tools(values: list[Any]) -> tuple[Tool, ...]:
+    try:
+        return read_tools(values) if values else ()
+    except ParamsError as error:
+        raise ApiError(cut(str(error), 4 * MAX_SHOWN), param=error.field) from None
+
+
+def _thought(fields: Fields) -> dict[str, Any]:
+    """`think`: whether to think before the answer, or how much. The model's template says whether it can."""
+    think = fields.take("think")
+    if think is None or isinstance(think, bool):
+        return {"thinks": think}
+    if think not in EFFORTS:
+        raise fields.wrong("think", f"true, false or {one_of(EFFORTS)}")
+    return {"reasoning_effort": think}
 
 
 def _shared(fields: Fields, *, model: str, defaults: SamplingParams) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from twostroke.cache.config import CacheConfig
 from twostroke.core.clock import VirtualClock
 from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.request import Request
-from twostroke.core.strategy import Speculator
+from twostroke.core.strategy import AnswerGrammar, Speculator
 from twostroke.engine.bind import Binder
 from twostroke.engine.cost_fit import StepCostFit
 from twostroke.engine.engine import Engine
@@ -174,6 +174,7 @@ class Bench:
         params: SamplingParams | None = None,
         stop_token_ids: frozenset[int] = frozenset(),
         seed: int = 7,
+        grammar: AnswerGrammar | None = None,
     ) -> tuple[str, Listener]:
         self._next += 1
         listener = Listener()
@@ -184,6 +185,7 @@ class Bench:
             arrival_s=self.clock.now(),
             seed=seed,
             stop_token_ids=stop_token_ids,
+            grammar=grammar,
         )
         self.engine.add(request, listener)
         return request.request_id, listener

@@ -100,12 +100,12 @@ def make_tiny_model(tiny: TinyModel) -> Any:
     return model
 
 
-def save_tiny_model(tiny: TinyModel, folder: Path) -> Any:
+def save_tiny_model(tiny: TinyModel, folder: Path, *, first_character: int = 0x4E00) -> Any:
     """Save it the way models are published, with a tokenizer of one character per id; returns the model itself."""
     from tokenizers import Tokenizer, models
 
     model = make_tiny_model(tiny)
     model.save_pretrained(folder)
-    characters = Tokenizer(models.BPE({chr(0x4E00 + index): index for index in range(VOCAB_SIZE)}, []))
+    characters = Tokenizer(models.BPE({chr(first_character + index): index for index in range(VOCAB_SIZE)}, []))
     characters.save(str(folder / "tokenizer.json"))
     return model

@@ -243,12 +243,20 @@ class LLM:
         )
         return self._answers([chat], params)[0]
 
-    def beam_search(self, prompt: Prompt, beam: BeamSearch | None = None, *, max_tokens: int | None = None) -> Result:
+    def beam_search(
+        self,
+        prompt: Prompt,
+        beam: BeamSearch | None = None,
+        *,
+        max_tokens: int | None = None,
+        structure: Structure | None = None,
+    ) -> Result:
         """The likeliest answers to one prompt: `beams` of the result has them with their scores, best first.
 
-        `beam` None is BeamSearch(), four beams and one answer; `max_tokens` None is that of `default_params`.
+        `beam` None is BeamSearch(), four beams and one answer; `max_tokens` None is that of `default_params`. Where a
+        `structure` has fewer answers than were asked for, there are fewer.
         """
-        wish = replace(self.default_params.limits(), beam=beam or BeamSearch())
+        wish = replace(self.default_params.limits(), beam=beam or BeamSearch(), structure=structure)
         if max_tokens is not None:
             wish = replace(wish, max_tokens=max_tokens)
         return self._answers([prompt], wish)[0]

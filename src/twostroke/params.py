@@ -58,7 +58,6 @@ NOT_WITH_BEAM = (
     "logprobs",
     "prompt_logprobs",
     "stop_regex",
-    "structure",
 )
 
 
@@ -107,8 +106,8 @@ class SamplingParams:
     is the number of best alternatives to report beside the sampled token (0: the sampled token alone; None: none at
     all), `prompt_logprobs` the same of every prompt token; then `max_tokens` may be 0. `structure` is a grammar the
     answer follows; what is not complete at max_tokens is cut there, finish reason length. `beam` searches for the
-    likeliest answer instead of drawing one: it goes with max_tokens, stop, stop_token_ids, ignore_eos and a
-    repetition_penalty of at least 1.
+    likeliest answer instead of drawing one: it goes with max_tokens, stop, stop_token_ids, include_stop, ignore_eos,
+    structure and a repetition_penalty of at least 1.
 
     Raises ParamsError that names the field, the value and the limit.
     """

@@ -2,7 +2,7 @@
 
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from tests.builders_models import VOCAB_SIZE, save_tiny_model, tiny_models
+from twostroke.core.event import Beam
 from twostroke.llm import LLM
 from twostroke.params import BeamSearch, SamplingParams
+from twostroke.structure import Structure, StructureKind
 
 pytestmark = pytest.mark.oracle
 
@@ -22,6 +24,7 @@ WIDTHS = (1, 2, 3, 4, 5, 6)
 LENGTH_PENALTIES = (-1.0, 0.0, 0.5, 1.0, 2.0)
 EARLY_STOPPING: tuple[Any, ...] = (True, False, "never")
 PAD_ID = VOCAB_SIZE - 1
+FIRST_CHARACTER = 0x20  # of a vocabulary in which an id is a character: grammars are about text
 PROMPT = [int(token) for token in np.random.default_rng(5).integers(3, VOCAB_SIZE, 11)]
 
 
@@ -41,7 +44,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     torch.set_num_threads(1)
     tiny = next(each for each in tiny_models() if each.name == request.param)
     folder = tmp_path_factory.mktemp(tiny.name)
-    model = save_tiny_model(tiny, folder)
+    model = save_tiny_model(tiny, folder, first_character=FIRST_CHARACTER)
     with LLM(folder, kv="f32", threads=1) as llm:
         wish = SamplingParams(max_tokens=30, ignore_eos=True, beam=BeamSearch(width=6, num_return=6))
         beams = llm.generate(PROMPT, wish)[0].beams
@@ -49,7 +52,15 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield Pair(model, llm, sorted(set(seen), key=lambda token: (-seen.count(token), token)))
 
 
-def theirs(pair: Pair, beam: BeamSearch, *, stops: Sequence[int], max_tokens: int, penalty: float) -> Any:
+def theirs(
+    pair: Pair,
+    beam: BeamSearch,
+    *,
+    stops: Sequence[int],
+    max_tokens: int,
+    penalty: float,
+    allowed: Callable[[int, Any], list[int]] | None = None,
+) -> Any:
     import torch
 
     with torch.no_grad(), warnings.catch_warnings():
@@ -65,6 +76,7 @@ def theirs(pair: Pair, beam: BeamSearch, *, stops: Sequence[int], max_tokens: in
             pad_token_id=PAD_ID,
             do_sample=False,
             repetition_penalty=penalty,
+            prefix_allowed_tokens_fn=allowed,
             return_dict_in_generate=True,
             output_scores=True,
         )
@@ -83,15 +95,18 @@ def check(pair: Pair, beams: Sequence[BeamSearch], *, num_stops: int, max_tokens
     ]
     handles = [pair.llm.submit(PROMPT, wish) for wish in wishes]
     for beam, handle in zip(beams, handles, strict=True):
-        found = handle.result(60).beams
         wanted = theirs(pair, beam, stops=stops, max_tokens=max_tokens, penalty=penalty)
-        for ours, sequence in zip(found, wanted.sequences.tolist(), strict=True):
-            answer = sequence[len(PROMPT) :]
-            assert list(ours.token_ids) == answer[: len(ours.token_ids)], beam
-            assert set(answer[len(ours.token_ids) :]) <= {PAD_ID}, "theirs goes on past ours"
-        if beam.width > 1:  # a plain greedy search reports no scores
-            scores = wanted.sequences_scores.tolist()
-            assert [ours.score for ours in found] == pytest.approx(scores, abs=TOLERANCE, rel=FLOAT32), beam
+        compare(handle.result(60).beams, wanted, beam)
+
+
+def compare(found: Sequence[Beam], wanted: Any, beam: BeamSearch) -> None:
+    for ours, sequence in zip(found, wanted.sequences.tolist(), strict=True):
+        answer = sequence[len(PROMPT) :]
+        assert list(ours.token_ids) == answer[: len(ours.token_ids)], beam
+        assert set(answer[len(ours.token_ids) :]) <= {PAD_ID}, "theirs goes on past ours"
+    if beam.width > 1:  # a plain greedy search reports no scores
+        scores = wanted.sequences_scores.tolist()
+        assert [ours.score for ours in found] == pytest.approx(scores, abs=TOLERANCE, rel=FLOAT32), beam
 
 
 @pytest.mark.slow
@@ -119,3 +134,59 @@ def test_some_of_each(pair: Pair, num_stops: int) -> None:
 
 def test_a_repetition_penalty_counts_prompt_and_answer(pair: Pair) -> None:
     check(pair, [BeamSearch(width=4, num_return=4)], num_stops=1, max_tokens=20, penalty=1.4)
+
+
+# Grammar: units of a token of A and one of B, or one of C; from two to four of them, then the end.
+
+A, B, C = range(3, 40), range(40, 70), range(70, PAD_ID)
+END_ID = 2
+
+
+def characters(token_ids: range) -> str:
+    return f"[{chr(FIRST_CHARACTER + token_ids[0])}-{chr(FIRST_CHARACTER + token_ids[-1])}]"
+
+
+UNITS = Structure(kind=StructureKind.REGEX, source=f"({characters(A)}{characters(B)}|{characters(C)}){{2,4}}")
+
+
+def allowed_by_units(batch: int, token_ids: Any) -> list[int]:
+    """The same grammar by hand, for the library's own way to hold answers to one."""
+    answer = token_ids.tolist()[len(PROMPT) :]
+    if answer and answer[-1] in A:
+        return list(B)
+    num_units = sum(token_id not in A for token_id in answer)
+    begin = [*A, *C] if num_units < 4 else []
+    return [*begin, END_ID] if num_units >= 2 else begin
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+def test_beams_follow_a_grammar_as_with_the_librarys_processors(pair: Pair, penalty: float) -> None:
+    beams = [
+        BeamSearch(width=1 if penalty == 1.0 else 2),  # theirs penalises logits, not logarithms, at width 1
+        BeamSearch(width=2, length_penalty=0.0, early_stopping="never", num_return=2),
+        BeamSearch(width=3, length_penalty=2.0, early_stopping=True, num_return=3),
+        BeamSearch(width=4, num_return=4),
+        BeamSearch(width=6, length_penalty=-1.0, num_return=6),
+    ]
+    for max_tokens in (3, 12):
+        wishes = [
+            SamplingParams(max_tokens=max_tokens, structure=UNITS, repetition_penalty=penalty, beam=beam)
+            for beam in beams
+        ]
+        handles = [pair.llm.submit(PROMPT, wish) for wish in wishes]
+        for beam, handle in zip(beams, handles, strict=True):
+            wanted = theirs(
+                pair, beam, stops=[END_ID], max_tokens=max_tokens, penalty=penalty, allowed=allowed_by_units
+            )
+            compare(handle.result(60).beams, wanted, beam)
+
+
+def test_a_grammar_with_fewer_answers_than_beams_returns_those_there_are(pair: Pair) -> None:
+    choices = tuple(chr(FIRST_CHARACTER + token_id) for token_id in (5, 50, 80))
+    structure = Structure(kind=StructureKind.CHOICE, choices=choices)
+    beam = BeamSearch(width=5, num_return=5)
+    (result,) = pair.llm.generate(PROMPT, SamplingParams(max_tokens=8, structure=structure, beam=beam))
+    assert sorted(found.text for found in result.beams) == sorted(choices)
+    assert all(found.finish_reason == "stop" for found in result.beams)
+    scores = [found.score for found in result.beams]
+    assert scores == sorted(scores, reverse=True)

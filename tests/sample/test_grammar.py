@@ -11,6 +11,7 @@ import pytest
 from tests.sample.sampling_builders import make_request
 from twostroke.errors import ParamsError
 from twostroke.sample.grammar import Grammar, GrammarCompiler, Words
+from twostroke.sample.logprobs import best_logprobs, log_softmax
 from twostroke.sample.sampler import NO_TOKEN, Sampler, SamplingRow
 from twostroke.structure import MAX_CHOICES, MAX_SOURCE_BYTES, Structure, StructureKind
 
@@ -240,6 +241,9 @@ class Stubborn:
     def advance(self, token_id: int) -> None:
         raise AssertionError("nothing was drawn")
 
+    def fork(self) -> "Stubborn":
+        raise AssertionError("nothing was drawn")
+
 
 def test_rows_with_a_grammar_draw_what_it_allows_beside_rows_without_one() -> None:
     sampler = Sampler(VOCAB)
@@ -268,3 +272,39 @@ def test_a_grammar_that_gives_up_fails_its_row_alone_with_its_reason() -> None:
     assert (first.token_id, second.token_id) == (NO_TOKEN, 0)
     assert first.error is not None
     assert first.error.startswith("its grammar gave up: too many states")
+
+
+def test_a_grammar_the_vocabulary_cannot_say_is_refused() -> None:
+    tokens = [chr(0x4E00 + index).encode() for index in range(96)]
+    compiler = GrammarCompiler(Words(tokens, control_ids=[], end_ids=[2], encode=lambda text: [0]))
+    with pytest.raises(ParamsError, match="structure of kind regex is refused: NoExtension"):
+        compiler.compile(regex("[a-z]"))
+
+
+def test_forks_of_a_grammar_go_their_own_ways() -> None:
+    whole = COMPILER.compile(regex("ab|ac|bd"))
+    whole.advance(ord("a"))
+    left, right = whole.fork(), whole.fork()
+    left.advance(ord("b"))
+    assert right.allowed() == whole.allowed() != left.allowed()
+    right.advance(ord("c"))
+    assert right.allowed() == left.allowed(), "only the end is left to both"
+
+
+def test_candidates_of_a_row_are_those_its_grammar_allows_with_raw_logarithms() -> None:
+    sampler = Sampler(VOCAB)
+    logits = np.random.default_rng(0).normal(size=(2, VOCAB)).astype(np.float32).round(1)
+    logits[0, ord("z")] = 9.0
+    logits[0, ord("c")] = -np.inf
+    request = make_request()
+    rows = [
+        SamplingRow(0, sampler.start_ranking(request, num_candidates=4), COMPILER.compile(regex("[a-i]x")), 4),
+        SamplingRow(1, sampler.start_ranking(request, num_candidates=4), None, 4),
+    ]
+    held, free = sampler.sample(logits, rows)
+    known = log_softmax(logits[0])
+    ids = [token_id for token_id in range(ord("a"), ord("i") + 1) if token_id != ord("c")]
+    ranked = sorted(ids, key=lambda token_id: (-logits[0, token_id], token_id))[:4]
+    assert [token.token_id for token in held.top_logprobs] == ranked
+    assert [token.logprob for token in held.top_logprobs] == pytest.approx([known[each] for each in ranked], abs=1e-6)
+    assert free.top_logprobs == best_logprobs(logits[1], 4)

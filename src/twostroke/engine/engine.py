@@ -110,11 +110,14 @@ class Engine:
         return Live(request, stream, chooser)
 
     def _join(self, live: Live, sequence: Sequence) -> Member:
+        num_ranked = 0
         if live.chooser is None:
             state = self._sampler.start(live.request)
         else:
-            state = self._sampler.start_ranking(live.request, num_candidates=live.chooser.num_candidates)
-        member = Member(live, sequence, SamplingRow(sequence.sequence_id, state, live.request.grammar))
+            num_ranked = live.chooser.num_candidates
+            state = self._sampler.start_ranking(live.request, num_candidates=num_ranked)
+        sampling = SamplingRow(sequence.sequence_id, state, live.request.grammar, num_ranked)
+        member = Member(live, sequence, sampling)
         self._members[sequence.sequence_id] = member
         return member
 
@@ -226,8 +229,9 @@ class Engine:
             if len(group) > 1:
                 live.held = self._cache.num_held_together([sequence.sequence_id for sequence in group])
             return
+        grammars = [self._members[parent_id].grammar_behind(token_id) for parent_id, token_id in grown]
         live.members = []
-        for parent_id, token_id in grown:
+        for (parent_id, token_id), grammar in zip(grown, grammars, strict=True):
             parent = self._members[parent_id]
             if parent_id in finished:
                 del finished[parent_id]
@@ -237,6 +241,7 @@ class Engine:
                 child = parent.sequence.child(token_id, sequence_id=self._new_sequence_id())
                 forks.append(Fork(parent_id, child))
                 live.members.append(self._join(live, child))
+            live.members[-1].follow(grammar)
 
     def _take_back(self, plan: StepPlan) -> None:
         """Who was preempted drafts no more; a whole group goes by dropping all but one and that one's answer."""
@@ -251,6 +256,7 @@ class Engine:
                 if other is not member:
                     del self._members[other.sequence.sequence_id]
             live.members = [member]
+            member.follow(live.request.grammar)
             live.chooser.restart()
 
     def _hand_over(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from twostroke.core.request import Request
 from twostroke.core.sequence import Sequence, SequenceStatus
-from twostroke.core.strategy import Chooser
+from twostroke.core.strategy import AnswerGrammar, Chooser
 from twostroke.engine.beam_stream import BeamStream
 from twostroke.engine.output_stream import OutputStream
 from twostroke.sample.sampler import SamplingRow
@@ -33,3 +33,15 @@ class Member:
     live: Live
     sequence: Sequence
     sampling: SamplingRow
+
+    def grammar_behind(self, token_id: int) -> AnswerGrammar | None:
+        """What an answer follows that goes on from here with this token; the request's own stays at its beginning."""
+        if self.sampling.grammar is None:
+            return None
+        grammar = self.sampling.grammar.fork()
+        grammar.advance(token_id)
+        return grammar
+
+    def follow(self, grammar: AnswerGrammar | None) -> None:
+        """From now on the sequence follows this one."""
+        self.sampling = self.sampling._replace(grammar=grammar)

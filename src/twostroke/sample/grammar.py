@@ -83,7 +83,7 @@ class GrammarCompiler:
         source = _source_of(structure) if before is None else _joined(before, structure)
         matcher = llguidance.LLMatcher(self._tokenizer, source, log_level=0, limits=LIMITS)
         problem = matcher.get_error() if matcher.is_error() else "; ".join(matcher.get_grammar_warnings())
-        if not problem and not any(matcher.compute_bitmask()):
+        if not problem and (not any(matcher.compute_bitmask()) or matcher.is_error()):
             problem = matcher.get_error() or "no answer follows it"
         if problem:
             raise _refused(structure, problem)
@@ -109,6 +109,10 @@ class Grammar:
     def advance(self, token_id: int) -> None:
         """The answer grew by this token."""
         self._matcher.consume_token(token_id)
+
+    def fork(self) -> "Grammar":
+        """The same place in the same grammar, for an answer that goes another way from here."""
+        return Grammar(self._matcher.deep_copy())
 
 
 def _source_of(structure: Structure) -> str:

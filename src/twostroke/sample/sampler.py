@@ -15,6 +15,7 @@ from twostroke._native import SamplingState
 from twostroke.core.request import Request
 from twostroke.core.step import SampledToken, ScoredToken, TokenLogprob
 from twostroke.core.strategy import AnswerGrammar
+from twostroke.sample.ranking import rank_allowed
 from twostroke.sample.scoring import score_tokens
 
 __all__ = ["NO_TOKEN", "Sampler", "SamplingRow", "SamplingState"]
@@ -29,6 +30,7 @@ class SamplingRow(NamedTuple):
     sequence_id: int
     state: SamplingState
     grammar: AnswerGrammar | None = None
+    num_ranked: int = 0  # where somebody else chooses: the candidates among what the grammar allows
 
     def grow(self, token_id: int) -> None:
         """The sequence grew by this token."""
@@ -111,28 +113,32 @@ class Sampler:
 
     def sample(self, logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[SampledToken]:
         """One token per row of `logits` [rows, vocab or more]; a broken row gets an error, alone."""
-        given_up = _set_masks(rows)
+        masks, given_up = _set_masks(rows)
         token_ids, broken, reports = self._native.sample(logits, [row.state for row in rows])
         tokens = [SampledToken(row.sequence_id, token_id) for row, token_id in zip(rows, token_ids, strict=True)]
         for index, best_logit in broken:
             tokens[index] = _broken(rows[index], given_up.get(index) or _problem(best_logit))
         for index, logprob, best in reports:
             top = tuple([TokenLogprob(token_id, value) for token_id, value in best])
+            if rows[index].num_ranked and index in masks:
+                known = logits[index, : self.vocab_size]
+                top = rank_allowed(known, masks[index], best=top[0], num_ranked=rows[index].num_ranked)
             tokens[index] = tokens[index]._replace(logprob=logprob, top_logprobs=top)
         return tokens
 
 
-def _set_masks(rows: Sequence[SamplingRow]) -> dict[int, str]:
+def _set_masks(rows: Sequence[SamplingRow]) -> tuple[dict[int, NDArray[np.uint32]], dict[int, str]]:
     """Let grammars say what may come next; rows whose grammar gave up may draw nothing and have its reason."""
-    given_up = {}
+    masks, given_up = {}, {}
     for index, row in enumerate(rows):
         if row.grammar is not None:
             try:
-                row.state.allow(np.frombuffer(row.grammar.allowed(), np.uint32))
+                masks[index] = np.frombuffer(row.grammar.allowed(), np.uint32)
+                row.state.allow(masks[index])
             except ValueError as error:
                 given_up[index] = f"its grammar gave up: {error}"
                 row.state.allow(np.zeros(1, np.uint32))
-    return given_up
+    return masks, given_up
 
 
 def _problem(best_logit: float) -> str:

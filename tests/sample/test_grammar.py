@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +156,52 @@ def test_a_model_that_would_print_blanks_for_ever_ends() -> None:
 def test_recursion_that_is_legal_works() -> None:
     tree = schema({"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}})
     assert accepts(tree, '{"children": [{"children": []}, {}]}')
+
+
+# Tokenizers that write text otherwise than it stands in an answer
+
+PIECES = [*(bytes([byte]) for byte in range(256)), b"<end>", b" ", b"name", '"ü"'.encode(), b'{"']
+
+
+def blank_first(text: str) -> list[int]:
+    return [257, *text.encode()]
+
+
+def composed(text: str) -> list[int]:
+    return list(unicodedata.normalize("NFC", text).encode())
+
+
+def words_of(encode: Callable[[str], list[int]]) -> Words:
+    return Words(PIECES, control_ids=[END], end_ids=[END], encode=encode)
+
+
+@pytest.mark.parametrize("encode", [blank_first, composed])
+@pytest.mark.parametrize("text", ["{", '{"name": 1}', "", " a", "e\u0301", "ü"])
+def test_forced_text_has_the_bytes_it_is_made_of(encode: Callable[[str], list[int]], text: str) -> None:
+    words = words_of(encode)
+    for each in (text, text.encode()):
+        assert b"".join(PIECES[token_id] for token_id in words(each)) == text.encode()
+
+
+def test_parts_of_characters_are_found_piece_by_piece() -> None:
+    assert words_of(blank_first)("ü".encode()[:1]) == [0xC3]
+    assert words_of(composed)(b'{"name\xff') == [260, 258, 255]
+
+
+@pytest.mark.parametrize("encode", [blank_first, composed])
+def test_an_answer_that_is_forced_can_be_said(encode: Callable[[str], list[int]]) -> None:
+    compiler = GrammarCompiler(words_of(encode))
+    for wish in (schema({"const": "e\u0301"}), schema({"type": "object", "required": ["name"]})):
+        grammar, said = compiler.compile(wish), b""
+        for _ in range(12):
+            mask = grammar.allowed()
+            ids = [token_id for token_id in range(len(PIECES)) if mask[token_id // 8] >> token_id % 8 & 1]
+            if END in ids:
+                break
+            said += PIECES[ids[-1]]
+            grammar.advance(ids[-1])
+        assert b"\xc3\xa9" not in said  # composed
+        assert not said.startswith(b" ")
 
 
 # What is refused

@@ -33,6 +33,7 @@ def test_a_model_that_wishes_nothing_has_ours() -> None:
         ("top_p", 0.9, "top_p", 0.9),
         ("min_p", 0.05, "min_p", 0.05),
         ("repeat_penalty", 1.1, "repetition_penalty", 1.1),
+        ("repeat_last_n", 64, "penalty_last_n", 64),
         ("presence_penalty", 1.5, "presence_penalty", 1.5),
         ("frequency_penalty", 0.25, "frequency_penalty", 0.25),
         ("seed", 7, "seed", 7),

@@ -21,6 +21,7 @@ FIELDS = {  # parameters of the same meaning
     "top_p": "top_p",
     "min_p": "min_p",
     "repeat_penalty": "repetition_penalty",
+    "repeat_last_n": "penalty_last_n",
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
     "seed": "seed",

@@ -42,8 +42,17 @@ def refusal(options: Any, **defaults: Any) -> ApiError:
         ({"stop": []}, {}),
         ({"repeat_penalty": 1.1}, {"repetition_penalty": 1.1}),
         ({"repeat_penalty": 1.1, "repeat_last_n": -1}, {"repetition_penalty": 1.1}),
-        ({"repeat_last_n": 64}, {}),
-        ({"repeat_penalty": 1.1, "presence_penalty": 1, "repeat_last_n": 0}, {}),
+        ({"repeat_penalty": 1.1, "repeat_last_n": 64}, {"repetition_penalty": 1.1, "penalty_last_n": 64}),
+        ({"repeat_last_n": 0}, {"penalty_last_n": 0}),
+        ({"typical_p": 0.9, "temperature": 1}, {"typical_p": 0.9, "temperature": 1}),
+        ({"typical_p": 1}, {"typical_p": 1}),
+        ({"mirostat": 0, "mirostat_tau": 3.0, "mirostat_eta": 0.2}, {}),
+        ({"mirostat_tau": 3.0}, {}),
+        ({"mirostat": 2, "temperature": 1}, {"mirostat_tau": 5.0, "temperature": 1}),
+        (
+            {"mirostat": 2, "mirostat_tau": 3, "mirostat_eta": 0.2, "temperature": 1},
+            {"mirostat_tau": 3, "mirostat_eta": 0.2, "temperature": 1},
+        ),
         ({"presence_penalty": 0.5, "frequency_penalty": -0.5}, {"presence_penalty": 0.5, "frequency_penalty": -0.5}),
         ({}, {}),
         (None, {}),
@@ -87,11 +96,16 @@ def test_an_answer_may_fill_the_context(value: int) -> None:
         ({"stop": "a"}, "options.stop", "an array"),
         ({"stop": [5]}, "options.stop", "must be a string"),
         ({"stop": [""]}, "options.stop", "empty"),
-        ({"repeat_penalty": 1.1, "repeat_last_n": 64}, "options.repeat_last_n", "send -1 for that"),
         ({"repeat_last_n": -2}, "options.repeat_last_n", "from -1"),
         ({"num_ctx": 0}, "options.num_ctx", "from 1"),
-        ({"mirostat": 2}, "options.mirostat", "Mirostat is not done here"),
-        ({"typical_p": 0.9}, "options.typical_p", "not done here"),
+        ({"mirostat": 1}, "options.mirostat", "send 2"),
+        ({"mirostat": 3}, "options.mirostat", "from 0 to 2"),
+        ({"mirostat": 2}, "options.mirostat_tau", "temperature is 0"),
+        ({"mirostat": 2, "temperature": 1, "mirostat_tau": 0}, "options.mirostat_tau", "above 0"),
+        ({"mirostat": 2, "temperature": 1, "mirostat_eta": 2}, "options.mirostat_eta", "at most 1"),
+        ({"mirostat": 2, "temperature": 1, "top_k": 40}, "options.mirostat_tau", "beside top_k"),
+        ({"typical_p": 0.9}, "options.typical_p", "temperature is 0"),
+        ({"typical_p": 0}, "options.typical_p", "above 0"),
         ({"tfs_z": 0.5}, "options.tfs_z", "not done here"),
         ({"penalize_newline": False}, "options.penalize_newline", "like any token"),
         ({"num_thread": "4"}, "options.num_thread", "whole number"),
@@ -109,8 +123,10 @@ def test_what_cannot_be_honoured_is_named_with_its_limit(options: Any, param: st
     assert str(error).startswith(param)
 
 
-def test_the_models_own_penalty_counts_beside_a_window() -> None:
-    assert refusal({"repeat_last_n": 64}, repetition_penalty=1.1).param == "options.repeat_last_n"
+def test_mirostat_takes_the_place_of_the_models_own_filters() -> None:
+    own = SamplingParams(temperature=0.6, top_k=20, top_p=0.9, min_p=0.05, repetition_penalty=1.1)
+    expected = SamplingParams(temperature=0.6, repetition_penalty=1.1, mirostat_tau=5.0)
+    assert read({"mirostat": 2}, own).params == expected
 
 
 def test_unknown_options_are_listed_all_at_once() -> None:
@@ -123,7 +139,7 @@ def test_unknown_options_are_listed_all_at_once() -> None:
     [
         {"num_thread": 8, "num_batch": 512, "num_gpu": 0, "main_gpu": 1},
         {"numa": False, "low_vram": True, "use_mmap": True, "use_mlock": False},
-        {"num_keep": 4, "tfs_z": 1.0, "penalize_newline": True, "typical_p": 1, "mirostat": 0},
+        {"num_keep": 4, "tfs_z": 1.0, "penalize_newline": True, "mirostat": 0},
         {"logits_all": False, "vocab_only": False, "embedding_only": False},
     ],
 )

@@ -15,7 +15,11 @@ from twostroke.serve.body import MAX_SHOWN, cut
 from twostroke.serve.fields import Fields, shown
 from twostroke.serve.harmless import Harmless, among, take_harmless
 
-WHOLE = ("seed", "top_k", "num_predict")  # whole numbers; 40.0 is one too
+NUMBERS = {**{name: ours for name, ours in FIELDS.items() if name != "stop"}, "typical_p": "typical_p"}
+WHOLE = ("seed", "top_k", "num_predict", "repeat_last_n")  # whole numbers; 40.0 is one too
+MIROSTAT = ("mirostat_tau", "mirostat_eta")
+USUAL_TAU = 5.0  # Ollama's
+NO_FILTERS = {"top_k": None, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0}
 FILL_CONTEXT = (-1, -2)  # of num_predict: no limit of its own, and up to the end of the context
 
 
@@ -38,8 +42,6 @@ HARMLESS_OPTIONS = (
     Harmless("num_keep", _is_whole, "it must be a whole number; nothing is done with it, no text is ever shifted out"),
     Harmless("tfs_z", among(1, 1.0), "tail-free sampling is not done here, leave it out"),
     Harmless("penalize_newline", among(True), "penalties treat line ends like any token, leave it out"),
-    Harmless("typical_p", among(1, 1.0), "locally typical sampling is not done here, leave it out"),
-    Harmless("mirostat", among(0), "Mirostat is not done here, leave it out"),
     *(
         Harmless(name, among(False), "this server does not honour it, leave it out")
         for name in ("logits_all", "vocab_only", "embedding_only")
@@ -73,7 +75,7 @@ def read_options(fields: Fields, defaults: SamplingParams, **wishes: Any) -> Opt
     stops = options.array("stop")
     if stops is not None:
         wishes["stop"] = _joined(defaults.stop, stops)
-    _take_window(options, wishes, defaults)
+    _take_mirostat(options, wishes)
     num_ctx = options.whole("num_ctx", low=1, high=2**31)
     take_harmless(options, HARMLESS_OPTIONS)
     options.end()
@@ -82,9 +84,9 @@ def read_options(fields: Fields, defaults: SamplingParams, **wishes: Any) -> Opt
 
 def _numbers(options: Fields) -> dict[str, Any]:
     """Numbers that have a counterpart in our words, under those."""
-    values = {name: options.number(name) for name in FIELDS if name != "stop"}
+    values = {name: options.number(name) for name in NUMBERS}
     return {
-        FIELDS[name]: int(value) if name in WHOLE and float(value).is_integer() else value
+        NUMBERS[name]: int(value) if name in WHOLE and float(value).is_integer() else value
         for name, value in values.items()
         if value is not None
     }
@@ -95,24 +97,24 @@ def _joined(defaults: tuple[str, ...], stops: Sequence[Any]) -> tuple[Any, ...]:
     return (*defaults, *(text for text in stops if text not in defaults))
 
 
-def _take_window(options: Fields, wishes: dict[str, Any], defaults: SamplingParams) -> None:
-    """Penalties look at the whole text, or not at all."""
-    last_n = options.whole("repeat_last_n", low=-1, high=2**31)
-    if last_n == 0:
-        wishes |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-    elif last_n not in (None, -1) and wishes.get("repetition_penalty", defaults.repetition_penalty) != 1.0:
-        raise ApiError(
-            f"options.repeat_last_n is {last_n}: penalties look at the whole text here, send -1 for that, 0 for none, "
-            "or leave it out",
-            param="options.repeat_last_n",
-        )
+def _take_mirostat(options: Fields, wishes: dict[str, Any]) -> None:
+    """The second version of Mirostat, in place of every filter that the request itself does not ask for."""
+    version = options.whole("mirostat", low=0, high=2)
+    tau, eta = options.number("mirostat_tau"), options.number("mirostat_eta")
+    if not version:  # then these change nothing, as with Ollama
+        return
+    if version == 1:
+        raise ApiError("options.mirostat is 1: its second version is done here, send 2", param="options.mirostat")
+    given = {"mirostat_tau": USUAL_TAU if tau is None else tau, **({} if eta is None else {"mirostat_eta": eta})}
+    wishes |= {**NO_FILTERS, **wishes, **given}
 
 
 def _params(defaults: SamplingParams, wishes: dict[str, Any]) -> SamplingParams:
     try:
         return replace(defaults, **wishes)
     except ParamsError as error:
-        name = {ours: theirs for theirs, ours in FIELDS.items()}.get(error.field)
+        names = {ours: theirs for theirs, ours in NUMBERS.items()} | {name: name for name in (*MIROSTAT, "stop")}
+        name = names.get(error.field)
         field = f"options.{name}" if name else error.field
         said = cut(str(error).replace(error.field, field, 1), 4 * MAX_SHOWN)
         if name == "num_predict":

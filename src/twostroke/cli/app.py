@@ -12,6 +12,7 @@ import typer
 import twostroke
 from twostroke.cli.bench import bench
 from twostroke.cli.bench_serve import bench_serve
+from twostroke.cli.chat import chat
 from twostroke.cli.compare import compare
 from twostroke.cli.delete import delete
 from twostroke.cli.dyno import dyno
@@ -76,7 +77,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, compare, pull, delete, models, show, dyno, serve):
+for command in (run, chat, compare, pull, delete, models, show, dyno, serve):
     app.command()(watching_for_a_closed_pipe(command))
 benches = typer.Typer(invoke_without_command=True, callback=watching_for_a_closed_pipe(bench), rich_markup_mode=None)
 benches.command("serve")(watching_for_a_closed_pipe(bench_serve))

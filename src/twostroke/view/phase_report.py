@@ -25,8 +25,8 @@ def phase_report_lines(result: Result, report: PhaseReport) -> list[str]:
         _phase_line("decode", report.decode),
     ]
     if result.ttft_ledger is not None:
-        lines += _ledger_lines("TTFT", result.timing.ttft_s, result.ttft_ledger)
-    lines += _ledger_lines("E2E", result.timing.e2e_s, result.ledger)
+        lines += ledger_lines("TTFT", result.timing.ttft_s, result.ttft_ledger)
+    lines += ledger_lines("E2E", result.timing.e2e_s, result.ledger)
     if result.speculation is not None:
         lines += _drafts_lines(result.speculation)
     lines.append(_kv_line(result))
@@ -40,7 +40,7 @@ def _phase_line(name: str, use: PhaseUse) -> str:
     return COLUMNS.format(name, *cells, bound_by, quantity.share(use.utilisation))
 
 
-def _ledger_lines(name: str, total_s: float | None, ledger: Ledger) -> list[str]:
+def ledger_lines(name: str, total_s: float | None, ledger: Ledger) -> list[str]:
     """`name` total = part + part + ..., in the order a request meets them; stalls last."""
     parts = [(part.value, time_s) for part, time_s in ledger.parts.items()]
     for stall in ledger.stalls:

@@ -1,0 +1,87 @@
+"""What a person types: lines with a history on a terminal, plain lines from a pipe.
+
+Several lines are one question between two lines of three quotes, or where a line ends with a backslash.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from twostroke.errors import PromptError
+
+QUOTES = '"""'
+PROMPT, MORE = "> ", ". "
+MAX_HISTORY = 1000  # lines kept
+
+
+def read_question(read_line: Callable[[str], str | None]) -> str | None:
+    """One question or command; None at the end of input, also inside an unfinished block."""
+    line = read_line(PROMPT)
+    if line is None:
+        return None
+    if line.strip().startswith(QUOTES):
+        return _block(line.strip().removeprefix(QUOTES), read_line)
+    lines = [line]
+    while lines[-1].endswith("\\"):
+        more = read_line(MORE)
+        lines[-1] = lines[-1].removesuffix("\\")
+        if more is None:
+            break
+        lines.append(more)
+    return "\n".join(lines)
+
+
+def _block(first: str, read_line: Callable[[str], str | None]) -> str | None:
+    if first.endswith(QUOTES):
+        return first.removesuffix(QUOTES)
+    lines = [first] if first else []
+    while (line := read_line(MORE)) is not None:
+        if line.rstrip().endswith(QUOTES):
+            last = line.rstrip().removesuffix(QUOTES)
+            return "\n".join([*lines, last] if last else lines)
+        lines.append(line)
+    return None
+
+
+def piped_line(prompt: str) -> str | None:
+    """The next line of stdin as UTF-8, whatever the locale says; nothing is prompted. Raises PromptError."""
+    data = sys.stdin.buffer.readline()
+    if not data:
+        return None
+    try:
+        return data.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise PromptError(f"stdin is not UTF-8 at byte {error.start} of a line: convert it, iconv -t UTF-8") from None
+
+
+def typed_line(prompt: str) -> str | None:
+    """A line edited on the terminal. Raises KeyboardInterrupt for Ctrl-C."""
+    try:
+        return input(prompt)
+    except EOFError:
+        return None
+
+
+@contextmanager
+def history_in(file: Path) -> Iterator[None]:
+    """Arrow keys find what was typed in earlier chats; the file is its owner's alone."""
+    try:
+        import readline  # takes over input() where it can be imported
+    except ImportError:  # a Python built without it: lines can still be typed
+        yield
+        return
+    readline.set_history_length(MAX_HISTORY)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+        readline.read_history_file(file)
+    except OSError:  # a home that cannot be written: this chat has a history of its own
+        yield
+        return
+    try:
+        yield
+    finally:
+        readline.write_history_file(file)
+        readline.clear_history()

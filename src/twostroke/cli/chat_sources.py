@@ -1,0 +1,200 @@
+"""Who answers in a chat: a model loaded here, or one behind a server. Both write the text as it comes.
+
+Ctrl-C while one answers ends that answer alone and keeps its text.
+"""
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twostroke.cli.answer import follow
+from twostroke.cli.run import peaks_of
+from twostroke.config import Config
+from twostroke.core.ledger import Ledger, Part, Stall, StallKind
+from twostroke.core.sequence import FinishReason
+from twostroke.errors import RemoteError, RequestError
+from twostroke.traffic.event_stream import DONE, EventDecoder, read_chunk
+from twostroke.traffic.http_client import Address, HttpClient, Reply
+from twostroke.traffic.outcome import Outcome
+from twostroke.traffic.server import first_model
+from twostroke.view import quantity
+from twostroke.view.phase_report import ledger_lines, phase_report_lines
+
+if TYPE_CHECKING:
+    from twostroke.llm import LLM
+
+Messages = Sequence[Mapping[str, str]]
+Write = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """One answer as a chat needs it. `reason` is stop, length, cancelled or another word of a server."""
+
+    text: str
+    reason: str
+    num_tokens: int
+    phases: Callable[[], list[str]]  # the report, made when somebody asks
+
+
+class Source(Protocol):
+    """Who answers."""
+
+    @property
+    def name(self) -> str: ...
+    def default(self, setting: str) -> Any:
+        """What a setting is where nothing is set; None where that is the server's business."""
+
+    def answer(self, messages: Messages, settings: Mapping[str, Any], write: Write) -> Spoken:
+        """Raises a TwostrokeError for what gives no answer."""
+
+
+class LoadedSource:
+    """A model in this process."""
+
+    def __init__(self, llm: "LLM", config: Config) -> None:
+        self._llm = llm
+        self._config = config
+
+    @property
+    def name(self) -> str:
+        return self._llm.model_name
+
+    def default(self, setting: str) -> Any:
+        return getattr(self._llm.default_params, setting)
+
+    def answer(self, messages: Messages, settings: Mapping[str, Any], write: Write) -> Spoken:
+        params = dataclasses.replace(self._llm.default_params, **settings)
+        result = follow(lambda on_event: self._llm.submit(messages, params, on_event=on_event), write)
+        if result.finish_reason is FinishReason.ERROR:
+            raise RequestError(f"the answer failed: {result.error}")
+
+        def phases() -> list[str]:
+            return phase_report_lines(result, self._llm.report(result, peaks_of(self._llm, result, self._config)))
+
+        return Spoken(
+            text=result.text, reason=result.finish_reason.value, num_tokens=len(result.token_ids), phases=phases
+        )
+
+
+class RemoteSource:
+    """A model behind an OpenAI-compatible server; one of ours tells its ledger too."""
+
+    def __init__(self, make_client: Callable[[], HttpClient], *, model: str) -> None:
+        self._make_client = make_client
+        self._model = model
+        self._tells_ledgers = True  # until it refuses
+
+    @property
+    def name(self) -> str:
+        return self._model
+
+    def default(self, setting: str) -> Any:
+        return None
+
+    def answer(self, messages: Messages, settings: Mapping[str, Any], write: Write) -> Spoken:
+        asked = {"model": self._model, "messages": list(messages), "stream": True, **settings}
+        said = _Said()
+        try:
+            if not asyncio.run(self._ask(asked, said, write)):
+                asyncio.run(self._ask(asked, said, write))
+        except KeyboardInterrupt:
+            said.outcome.finish_reason = FinishReason.CANCELLED.value
+        return said.spoken()
+
+    async def _ask(self, asked: dict[str, Any], said: "_Said", write: Write) -> bool:
+        """Whether the server took the request; False where it may take it without the wish for a ledger."""
+        extra = {"ledger": True, "stream_options": {"include_usage": True}} if self._tells_ledgers else {}
+        body = json.dumps(asked | extra).encode()
+        client = self._make_client()
+        said.outcome.sent_s = client.clock.now()
+        try:
+            async with client.ask("POST", "/v1/chat/completions", body) as reply:
+                if reply.status == 200:
+                    await _read(reply, said, write)
+                    return True
+                problem = await reply.problem()
+                if reply.status == 400 and self._tells_ledgers and "ledger" in problem:
+                    self._tells_ledgers = False
+                    return False
+                raise RemoteError(problem, kind=f"http {reply.status}")
+        finally:
+            said.outcome.end_s = client.clock.now()
+            await client.close()
+
+
+def remote_source(url: str, *, model: str | None, api_key: str | None) -> RemoteSource:
+    """The model of that name behind an address, or the first one there. Raises ConfigError or RemoteError."""
+    address = Address.of(url)
+
+    def make_client() -> HttpClient:
+        return HttpClient(address, api_key=api_key)
+
+    async def first() -> str:
+        client = make_client()
+        try:
+            return (await first_model(client))[0]
+        finally:
+            await client.close()
+
+    return RemoteSource(make_client, model=asyncio.run(first()) if model is None else model)
+
+
+class _Said:
+    """An answer of a server as it grows."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.outcome = Outcome(place=0, wanted_prompt=0, wanted_output=0)
+        self.ledger: dict[str, Any] | None = None
+
+    def spoken(self) -> Spoken:
+        reason = self.outcome.finish_reason or "no reason told"
+        return Spoken(text="".join(self.texts), reason=reason, num_tokens=self.outcome.num_tokens, phases=self.phases)
+
+    def phases(self) -> list[str]:
+        one = self.outcome
+        tokens = f"{one.num_tokens} answer tokens" if one.prompt_tokens is None else _counts(one)
+        times = f"TTFT {quantity.duration(one.ttft_s)}, TPOT {quantity.duration(one.tpot_s)}"
+        lines = [f"{'client':<9}{times}, E2E {quantity.duration(one.e2e_s)}; {tokens}"]
+        if self.ledger is None:
+            return [*lines, f"{'server':<9}tells no ledger"]
+        ledger = ledger_of(self.ledger)
+        return lines + ledger_lines("server", ledger.total_s, ledger)
+
+
+def _counts(one: Outcome) -> str:
+    cached = "" if one.cached_tokens is None else f" ({one.cached_tokens} cached)"
+    return f"{one.prompt_tokens} prompt tokens{cached}, {one.num_tokens} answer tokens"
+
+
+async def _read(reply: Reply, said: _Said, write: Write) -> None:
+    decoder, is_done = EventDecoder(), False
+    async for time_s, data in reply.pieces():
+        for event in decoder.feed(data):
+            if event == DONE:
+                is_done = True
+                continue
+            chunk = read_chunk(event)
+            said.outcome.take(time_s, chunk)
+            said.ledger = chunk.ledger or said.ledger
+            if chunk.text:
+                said.texts.append(chunk.text)
+                write(chunk.text)
+    if not is_done and said.outcome.finish_reason is None:
+        raise RemoteError("the answer broke off: the server closed the connection", kind="stream cut")
+
+
+def ledger_of(told: Mapping[str, Any]) -> Ledger:
+    """A ledger from its JSON. Raises RemoteError for one with parts nobody knows."""
+    try:
+        parts = {Part(name): float(time_s) for name, time_s in told.items() if name != "stall"}
+        stalls = tuple(
+            Stall(StallKind(each["kind"]), float(each["time_s"]), each["request_id"]) for each in told.get("stall", ())
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise RemoteError(f"the server's ledger is of another kind: {error}", kind="no ledger") from None
+    return Ledger(parts, stalls)

@@ -1,0 +1,73 @@
+"""A source with a script, and a chat that is typed as a list of lines."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from twostroke.cli.chat_session import ChatSession
+from twostroke.cli.chat_sources import Messages, Spoken
+from twostroke.cli.conversation import Conversation
+from twostroke.errors import TwostrokeError
+
+Answer = str | TwostrokeError | Spoken
+
+
+def make_spoken(text: str, *, reason: str = "stop", num_tokens: int = 3) -> Spoken:
+    return Spoken(text=text, reason=reason, num_tokens=num_tokens, phases=lambda: [f"phases of {text}"])
+
+
+class ScriptedSource:
+    """Gives its answers in turn and keeps what it was asked."""
+
+    name = "scripted"
+
+    def __init__(self, *answers: Answer, defaults: Mapping[str, Any] | None = None) -> None:
+        self.asked: list[tuple[list[Mapping[str, str]], dict[str, Any]]] = []
+        self._answers = iter(answers)
+        self._defaults = {"temperature": 0.0, "max_tokens": 256} if defaults is None else defaults
+
+    def default(self, setting: str) -> Any:
+        return self._defaults.get(setting)
+
+    def answer(self, messages: Messages, settings: Mapping[str, Any], write: Callable[[str], None]) -> Spoken:
+        self.asked.append((list(messages), dict(settings)))
+        answer = next(self._answers)
+        if isinstance(answer, TwostrokeError):
+            raise answer
+        spoken = make_spoken(answer) if isinstance(answer, str) else answer
+        write(spoken.text)
+        return spoken
+
+
+class Chat:
+    """A finished chat: what was shown, what was noted, what was asked."""
+
+    def __init__(
+        self, *lines: str | type[KeyboardInterrupt], source: ScriptedSource, system: str | None = None
+    ) -> None:
+        self.shown: list[str] = []
+        self.notes: list[str] = []
+        self.source = source
+        self.session = ChatSession(
+            source=source,
+            conversation=Conversation(system=system),
+            write=self.shown.append,
+            note=self.notes.extend,
+        )
+        self.session.run(typing(lines))
+
+    @property
+    def text(self) -> str:
+        return "".join(self.shown)
+
+
+def typing(lines: Sequence[str | type[KeyboardInterrupt]]) -> Callable[[str], str | None]:
+    """A reader of these lines, then of the end; a KeyboardInterrupt among them is raised."""
+    coming = iter(lines)
+
+    def read_line(prompt: str) -> str | None:
+        line = next(coming, None)
+        if line is None or isinstance(line, str):
+            return line
+        raise line
+
+    return read_line

@@ -1,0 +1,81 @@
+"""Questions of one line and of several, typed or piped."""
+
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.chat_builders import typing
+from twostroke.cli.chat_lines import history_in, piped_line, read_question, typed_line
+from twostroke.errors import PromptError
+
+
+@pytest.mark.parametrize(
+    ("lines", "question"),
+    [
+        (["hi"], "hi"),
+        ([""], ""),
+        ([], None),
+        (["a\\", "b"], "a\nb"),
+        (["a\\", "b\\", "c"], "a\nb\nc"),
+        (["a\\"], "a"),
+        (['"""', "a", "b", '"""'], "a\nb"),
+        (['"""a', 'b"""'], "a\nb"),
+        (['"""one line"""'], "one line"),
+        (['"""', "a", "", "b", '"""'], "a\n\nb"),
+        (['"""', "/clear", '"""'], "/clear"),
+        (['"""', "never ended"], None),
+        (['say """ twice'], 'say """ twice'),
+    ],
+)
+def test_a_question_is_a_line_a_block_or_continued_lines(lines: list[str], question: str | None) -> None:
+    assert read_question(typing(lines)) == question
+
+
+def test_what_follows_a_question_is_the_next_one() -> None:
+    read_line = typing(["a\\", "b", '"""', "c", '"""', "d"])
+    assert [read_question(read_line) for _ in range(4)] == ["a\nb", "c", "d", None]
+
+
+class Piped:
+    def __init__(self, data: bytes) -> None:
+        self.buffer = io.BytesIO(data)
+
+
+def test_a_pipe_is_read_as_utf8_whatever_ends_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Piped("漢\r\n b\nlast".encode()))
+    assert [piped_line("> ") for _ in range(4)] == ["漢", " b", "last", None]
+
+
+def test_a_pipe_that_is_not_utf8_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Piped(b"a\xff\n"))
+    with pytest.raises(PromptError, match="not UTF-8 at byte 1 of a line"):
+        piped_line("> ")
+
+
+def test_the_end_of_typing_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(prompt: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", ended)
+    assert typed_line("> ") is None
+
+
+def test_history_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
+    readline = pytest.importorskip("readline")
+    file = tmp_path / "home" / "chat_history"
+    with history_in(file):
+        readline.add_history("first question")
+    assert "first question" in file.read_text()
+    assert os.stat(file).st_mode & 0o077 == 0
+    with history_in(file):
+        assert readline.get_current_history_length() >= 1
+    assert readline.get_current_history_length() == 0
+
+
+def test_a_home_that_cannot_be_written_ends_no_chat(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file, no folder")
+    with history_in(tmp_path / "home" / "chat_history"):
+        pass

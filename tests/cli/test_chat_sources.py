@@ -1,0 +1,133 @@
+"""Who answers a chat: a model here or a server, told alike."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders_llm import write_puppet
+from twostroke.cli.chat_sources import LoadedSource, RemoteSource, ledger_of
+from twostroke.config import resolve
+from twostroke.core.ledger import Part, StallKind
+from twostroke.errors import CapacityError, RemoteError
+from twostroke.llm import LLM
+from twostroke.params import SamplingParams
+from twostroke.traffic.http_client import Address, HttpClient
+
+QUESTION = [{"role": "user", "content": "why?"}]
+TEXT = {"choices": [{"index": 0, "delta": {"content": "Blue"}, "finish_reason": None}]}
+MORE = {"choices": [{"index": 0, "delta": {"content": "."}, "finish_reason": None}]}
+END = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+USAGE = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+LEDGER = {"queue": 0.001, "prefill": 0.02, "stall": [{"kind": "scheduler", "time_s": 0.5, "request_id": None}]}
+
+
+@contextmanager
+def server(*replies: tuple[int, list[Any]]) -> Iterator[tuple[RemoteSource, list[dict[str, Any]]]]:
+    """A source for a server that gives these replies in turn, and the bodies it was sent."""
+    asked: list[dict[str, Any]] = []
+    coming = iter(replies)
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            status, events = next(coming)
+            is_stream = status == 200
+            said = [event if isinstance(event, str) else json.dumps(event) for event in events]
+            body = "".join(f"data: {each}\n\n" for each in said) if is_stream else said[0]
+            self.send_response(status)
+            self.send_header("Content-Type", "text/event-stream" if is_stream else "application/json")
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as listening:
+        thread = threading.Thread(target=listening.serve_forever)
+        thread.start()
+        address = Address.of(f"http://127.0.0.1:{listening.server_port}")
+        try:
+            yield RemoteSource(lambda: HttpClient(address), model="m"), asked
+        finally:
+            listening.shutdown()
+            thread.join()
+
+
+def test_a_server_of_ours_tells_its_ledger() -> None:
+    closing = {"choices": [], "usage": USAGE, "ledger": LEDGER}
+    written: list[str] = []
+    with server((200, [TEXT, MORE, END, closing, "[DONE]"])) as (source, asked):
+        spoken = source.answer(QUESTION, {"seed": 4}, written.append)
+    assert (spoken.text, spoken.reason, spoken.num_tokens, written) == ("Blue.", "stop", 2, ["Blue", "."])
+    assert asked[0]["ledger"] is True
+    assert (asked[0]["seed"], asked[0]["model"], asked[0]["messages"]) == (4, "m", QUESTION)
+    first, *rest = spoken.phases()
+    assert first.startswith("client   TTFT ")
+    assert first.endswith("9 prompt tokens (4 cached), 2 answer tokens")
+    assert rest == ["server   521.0 ms = queue 1.00 ms + prefill 20.0 ms + stall scheduler 500.0 ms"]
+
+
+def test_a_server_that_knows_no_ledger_is_asked_without_and_from_then_on() -> None:
+    refused = (400, [{"error": {"message": "ledger is refused: unknown"}}])
+    told = (200, [TEXT, END, "[DONE]"])
+    with server(refused, told, told) as (source, asked):
+        spoken = source.answer(QUESTION, {}, lambda text: None)
+        source.answer(QUESTION, {}, lambda text: None)
+    assert ["ledger" in body for body in asked] == [True, False, False]
+    assert spoken.phases()[-1] == "server   tells no ledger"
+
+
+@pytest.mark.parametrize(
+    ("status", "events", "kind", "words"),
+    [
+        (400, [{"error": {"message": "the context is 8"}}], "http 400", "the context is 8"),
+        (200, [TEXT, {"error": {"message": "it broke"}}, "[DONE]"], "error event", "it broke"),
+        (200, [TEXT], "stream cut", "broke off"),
+    ],
+)
+def test_what_gives_no_answer_is_an_error(status: int, events: list[Any], kind: str, words: str) -> None:
+    with server((status, events)) as (source, _), pytest.raises(RemoteError, match=words) as refused:
+        source.answer(QUESTION, {}, lambda text: None)
+    assert refused.value.kind == kind
+
+
+def test_ctrl_c_ends_the_answer_and_keeps_its_text() -> None:
+    def interrupt(text: str) -> None:
+        raise KeyboardInterrupt
+
+    with server((200, [TEXT, MORE, END, "[DONE]"])) as (source, _):
+        spoken = source.answer(QUESTION, {}, interrupt)
+    assert (spoken.text, spoken.reason) == ("Blue", "cancelled")
+
+
+def test_a_ledger_is_read_back_and_one_of_another_kind_refused() -> None:
+    ledger = ledger_of(LEDGER)
+    assert ledger.parts == {Part.QUEUE: 0.001, Part.PREFILL: 0.02}
+    assert ledger.stalls[0].kind is StallKind.SCHEDULER
+    with pytest.raises(RemoteError, match="of another kind"):
+        ledger_of({"dreaming": 1.0})
+
+
+def test_a_loaded_model_answers_with_its_own_defaults_and_reports_its_phases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twostroke.cli.chat_sources.peaks_of", lambda llm, result, config: None)
+    model = write_puppet(tmp_path / "puppet.gguf")
+    config = resolve({"TWOSTROKE_HOME": str(tmp_path)})
+    with LLM(model, threads=1, config=config) as llm:
+        source = LoadedSource(llm, config)
+        assert source.name == str(model)
+        assert (source.default("max_tokens"), source.default("seed")) == (256, None)
+        written: list[str] = []
+        spoken = source.answer(QUESTION, {"max_tokens": 5}, written.append)
+        assert spoken.text == "".join(written) == llm.chat(QUESTION, SamplingParams(max_tokens=5)).text
+        assert spoken.reason in ("stop", "length")
+        assert spoken.phases()[0].startswith("measured ")
+        with pytest.raises(CapacityError, match=r"the context is 1024: max_tokens of at most \d+ fits"):
+            source.answer(QUESTION, {"max_tokens": 1024}, written.append)

@@ -124,7 +124,7 @@ def e2e_of(ledger: Ledger) -> str:
         (ledger_of(0.00004, 0.00003), "2 smaller parts 0.07 ms"),
         (ledger_of(0.0), "1 smaller part 0.00 ms"),
         (ledger_of(-0.0001), "parse -0.10 ms"),
-        (ledger_of(0.00003, -0.00001, 1.0), "tokenize 1.00 s + 2 smaller parts 0.02 ms"),
+        (ledger_of(0.00003, -0.00001, 1.0), "template 1.00 s + 2 smaller parts 0.02 ms"),
         (ledger_of(stalls=(Stall(StallKind.SCHEDULER, 0.00004, "r9"),)), "1 smaller part 0.04 ms"),
         (
             ledger_of(0.02, stalls=(Stall(StallKind.PREEMPTION, 0.01, "r9"), Stall(StallKind.PREEMPTION, 0.03, None))),

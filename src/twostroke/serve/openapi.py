@@ -19,19 +19,22 @@ from twostroke.params import (
     MAX_STOP_STRINGS,
 )
 from twostroke.presets import PRESETS
+from twostroke.serve.api_error import OLLAMA_PATHS
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.ollama.openapi import OLLAMA_ERROR, ollama_bodies
 from twostroke.serve.openapi_chat import CHAT_FIELDS, FLAG, TEXT, Schema
+from twostroke.serve.openapi_parts import TOKEN_IDS, body_of, number, one_or_many, whole
 from twostroke.serve.sampler_fields import sampler_schemas
 
 
 def document(routes: Iterable[BaseRoute], limits: LimitsConfig) -> dict[str, Any]:
     """The whole document, OpenAPI 3.1."""
-    bodies = request_bodies(limits)
+    bodies = request_bodies(limits) | ollama_bodies()
     paths: dict[str, Any] = {}
     for route in routes:
         if isinstance(route, Route) and route.include_in_schema:
             operations = {
-                method.lower(): _operation(route, bodies.get(route.path) if method == "POST" else None)
+                method.lower(): _operation(route, bodies.get(route.path) if method != "GET" else None)
                 for method in sorted(route.methods or ())
                 if method != "HEAD"
             }
@@ -40,7 +43,7 @@ def document(routes: Iterable[BaseRoute], limits: LimitsConfig) -> dict[str, Any
         "openapi": "3.1.0",
         "info": {"title": "twostroke", "version": __version__},
         "paths": paths,
-        "components": {"schemas": {"Error": ERROR}},
+        "components": {"schemas": {"Error": ERROR, "OllamaError": OLLAMA_ERROR}},
     }
 
 
@@ -50,7 +53,8 @@ def _plain(path: str) -> str:
 
 
 def _operation(route: Route, body: Schema | None) -> dict[str, Any]:
-    refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    error = "OllamaError" if route.path.startswith(OLLAMA_PATHS) else "Error"
+    refused = {"application/json": {"schema": {"$ref": f"#/components/schemas/{error}"}}}
     operation: dict[str, Any] = {
         "operationId": f"{route.name}",
         "responses": {
@@ -86,28 +90,6 @@ ERROR: Schema = {
     },
 }
 
-TOKEN_IDS: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-
-
-def _number(low: float, high: float) -> Schema:
-    return {"type": "number", "minimum": low, "maximum": high}
-
-
-def _whole(low: int, high: int | None = None) -> Schema:
-    return {"type": "integer", "minimum": low} | ({} if high is None else {"maximum": high})
-
-
-def _one_or_many(value: Schema, *, most: int) -> Schema:
-    return {"anyOf": [value, {"type": "array", "items": value, "maxItems": most}]}
-
-
-def _body(fields: dict[str, Schema], *, required: tuple[str, ...] = ()) -> Schema:
-    """Only these fields; those that may be left out may be null."""
-    properties = {
-        name: schema if name in required else {"anyOf": [schema, {"type": "null"}]} for name, schema in fields.items()
-    }
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-
 
 def request_bodies(limits: LimitsConfig) -> dict[str, Schema]:
     """The body of every route that takes one."""
@@ -116,20 +98,20 @@ def request_bodies(limits: LimitsConfig) -> dict[str, Schema]:
         **CHAT_FIELDS,
         "include_reasoning": FLAG,
         "logprobs": FLAG,
-        "top_logprobs": _whole(0, MAX_LOGPROBS),
+        "top_logprobs": whole(0, MAX_LOGPROBS),
     }
     prompts = [TEXT, TOKEN_IDS | {"minItems": 1}]
     completion = {
         "prompt": {"anyOf": [*prompts, *({"type": "array", "items": each, "minItems": 1} for each in prompts)]},
-        "logprobs": _whole(0, MAX_LOGPROBS),
+        "logprobs": whole(0, MAX_LOGPROBS),
         "echo": FLAG,
-        "best_of": _whole(1, limits.max_choices),
+        "best_of": whole(1, limits.max_choices),
     }
     return {
-        "/v1/chat/completions": _body({**common, **chat, **HARMLESS_FIELDS}, required=("model", "messages")),
-        "/v1/completions": _body({**common, **completion, **HARMLESS_FIELDS}, required=("model", "prompt")),
-        "/tokenize": _body({"model": TEXT, "prompt": TEXT, **CHAT_FIELDS, "return_token_strs": FLAG}),
-        "/detokenize": _body({"model": TEXT, "tokens": TOKEN_IDS}, required=("tokens",)),
+        "/v1/chat/completions": body_of({**common, **chat, **HARMLESS_FIELDS}, required=("model", "messages")),
+        "/v1/completions": body_of({**common, **completion, **HARMLESS_FIELDS}, required=("model", "prompt")),
+        "/tokenize": body_of({"model": TEXT, "prompt": TEXT, **CHAT_FIELDS, "return_token_strs": FLAG}),
+        "/detokenize": body_of({"model": TEXT, "tokens": TOKEN_IDS}, required=("tokens",)),
     }
 
 
@@ -149,31 +131,31 @@ def _answer_fields(limits: LimitsConfig) -> dict[str, Schema]:
     """What both of OpenAI's routes take."""
     return {
         "model": TEXT,
-        "max_tokens": _whole(0),  # 0 scores a prompt alone
-        "max_completion_tokens": _whole(0),
-        "min_tokens": _whole(0),
+        "max_tokens": whole(0),  # 0 scores a prompt alone
+        "max_completion_tokens": whole(0),
+        "min_tokens": whole(0),
         "temperature": {"type": "number", "minimum": 0},
         "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-        "top_k": _whole(-1),
-        "min_p": _number(0, 1),
+        "top_k": whole(-1),
+        "min_p": number(0, 1),
         "repetition_penalty": {"type": "number", "exclusiveMinimum": 0},
-        "presence_penalty": _number(-2, 2),
-        "frequency_penalty": _number(-2, 2),
+        "presence_penalty": number(-2, 2),
+        "frequency_penalty": number(-2, 2),
         **sampler_schemas(),
         "logit_bias": {
             "type": "object",
             "maxProperties": MAX_BIASED_TOKENS,
-            "additionalProperties": _number(-MAX_LOGIT_BIAS, MAX_LOGIT_BIAS),
+            "additionalProperties": number(-MAX_LOGIT_BIAS, MAX_LOGIT_BIAS),
         },
-        "seed": _whole(0, MAX_SEED),
-        "n": _whole(1, limits.max_choices),
-        "stop": _one_or_many(TEXT, most=MAX_STOP_STRINGS),
-        "stop_regex": _one_or_many(TEXT, most=MAX_STOP_PATTERNS),
+        "seed": whole(0, MAX_SEED),
+        "n": whole(1, limits.max_choices),
+        "stop": one_or_many(TEXT, most=MAX_STOP_STRINGS),
+        "stop_regex": one_or_many(TEXT, most=MAX_STOP_PATTERNS),
         "stop_token_ids": TOKEN_IDS | {"maxItems": limits.max_stop_ids},
         "include_stop_str_in_output": FLAG,
         "ignore_eos": FLAG,
         "stream": FLAG,
-        "stream_options": _body(
+        "stream_options": body_of(
             {"include_usage": FLAG, "continuous_usage_stats": FLAG, "include_progress": FLAG},
         ),
         "response_format": RESPONSE_FORMAT,
@@ -181,11 +163,11 @@ def _answer_fields(limits: LimitsConfig) -> dict[str, Schema]:
         "ledger": FLAG,
         "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": limits.max_timeout_s},
         "cache_salt": TEXT,
-        "prompt_logprobs": _whole(0, MAX_LOGPROBS),
+        "prompt_logprobs": whole(0, MAX_LOGPROBS),
         "preset": {"enum": [each.name for each in PRESETS]},
         "use_beam_search": FLAG,
-        "beam_width": _whole(1, limits.max_choices),
-        "length_penalty": _number(-10, 10),
+        "beam_width": whole(1, limits.max_choices),
+        "length_penalty": number(-10, 10),
         "early_stopping": {"enum": [True, False, "never"]},
     }
 
@@ -196,13 +178,13 @@ RESPONSE_FORMAT: Schema = {
     "required": ["type"],
     "properties": {
         "type": {"enum": ["text", "json_object", "json_schema"]},
-        "json_schema": _body(
+        "json_schema": body_of(
             {"name": TEXT, "description": TEXT, "strict": FLAG, "schema": SCHEMA_OR_ITS_TEXT}, required=("schema",)
         ),
     },
     "additionalProperties": False,
 }
-STRUCTURED_OUTPUTS: Schema = _body(
+STRUCTURED_OUTPUTS: Schema = body_of(
     {
         "json": SCHEMA_OR_ITS_TEXT,
         "regex": TEXT,

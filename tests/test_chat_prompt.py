@@ -10,7 +10,7 @@ import pytest
 from tests.builders_chat import write_speaker
 from tests.builders_llm import open_llm
 from tests.chat import templates
-from twostroke.chat.answer import ChatAnswer, ToolCall
+from twostroke.chat.answer import ChatAnswer, ToolCall, answer_of
 from twostroke.chat.chat import Chat
 from twostroke.core.report import Result
 from twostroke.core.sequence import FinishReason
@@ -317,3 +317,24 @@ def test_a_continued_message_goes_on_where_it_ended(tmp_path: Path) -> None:
         assert result.answer == ChatAnswer(content="The sky")
         with pytest.raises(ParamsError, match="chat_template_kwargs"):
             llm.chat(messages, chat_template_kwargs={"add_generation_prompt": True})
+
+
+def test_a_held_call_is_the_same_with_drafts(tmp_path: Path) -> None:
+    """P5"""
+    path = write_speaker(tmp_path / "speaker.gguf", "The sky", template=templates.HERMES)
+    found = []
+    for speculate in (None, "ngram"):
+        with open_llm(path, speculate=speculate) as llm:
+            params = SamplingParams(max_tokens=200)
+            found.append(llm.chat([USER], params, tools=TOOLS, tool_choice=REQUIRED, parallel_tool_calls=False))
+    assert found[0].text == found[1].text
+    assert found[0].answer == found[1].answer
+    assert found[0].finish_reason is FinishReason.STOP
+
+
+def test_a_stream_is_read_as_it_comes(tmp_path: Path) -> None:
+    path = write_speaker(tmp_path / "speaker.gguf", "<think>\nso\n</think>\n\nThe sky", template=templates.THINKING)
+    with open_llm(path) as llm, llm.stream(Chat.read([USER])) as events:
+        reader = events.new_reader()
+        pieces = [piece for event in events for piece in reader.feed(event.text)]
+        assert answer_of([*pieces, *reader.end()]) == ChatAnswer(reasoning="so", content="The sky")

@@ -21,7 +21,7 @@ from twostroke.text.chat_template import ChatTemplate
 from twostroke.text.template_traits import TemplateTraits
 from twostroke.text.tokenizer import Tokenizer
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SWITCHES = ("enable_thinking", "thinking")  # what templates call the variable that turns reasoning off
 _NO_TOOLS = (
     "tools is refused: this model's chat template shows the model no tools; use a model whose template does, or "
@@ -52,8 +52,11 @@ class ChatPrompt:
             )
         return params if self.structure is None else replace(params, structure=self.structure)
 
-    def new_reader(self) -> AnswerReader:
-        return AnswerReader(self.answer_format, is_thinking=self.is_thinking, names=self.names)
+    def new_reader(self, params: SamplingParams) -> AnswerReader:
+        """What reads the answer; `params` may end it in the middle of a call that its grammar would have completed."""
+        is_cut = bool(params.stop or params.stop_regex or params.stop_token_ids)
+        is_held = self.structure is not None and not is_cut
+        return AnswerReader(self.answer_format, is_thinking=self.is_thinking, names=self.names, is_held=is_held)
 
 
 class ChatPrompts:

@@ -68,6 +68,10 @@ class EventStream(Iterator[Event]):
         self._has_ended = False
         self._process_id = os.getpid()
 
+    def new_reader(self) -> AnswerReader:
+        """What splits the events' texts into reasoning, content and calls: `feed` each, then `end`."""
+        return self._handle.new_reader()
+
     def __next__(self) -> Event:
         if self._has_ended:
             raise StopIteration

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -371,7 +371,7 @@ class LLM:
             cancel=self._cancel,
             collector=collector,
             prompt_token_ids=token_ids,
-            new_reader=None if chat is None else chat.new_reader,
+            new_reader=None if chat is None else partial(chat.new_reader, params),
         )
         with _cancelled_on_error([handle]):
             self._worker.ask(lambda engine: engine.add(request, collector))

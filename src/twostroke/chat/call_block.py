@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from twostroke.chat.answer import ToolCall
+from twostroke.chat.answer import CallArguments, CallBegin, Piece, ToolCall
 from twostroke.chat.answer_format import CallFormat, CallLayout
 from twostroke.chat.json_text import JsonEnd, objects_in
 
@@ -26,8 +26,8 @@ class BrokenCallError(ValueError):
 class CallBlock:
     """Everything after one opening mark. `feed` raises BrokenCallError as soon as it can be no call."""
 
-    def __init__(self, call_format: CallFormat, *, names: Collection[str], opening: str) -> None:
-        """`names` are the functions that may be called, `opening` the mark that came before, if one did."""
+    def __init__(self, call_format: CallFormat, *, names: Collection[str], opening: str, index: int) -> None:
+        """`names` are functions that may be called, `opening` the mark before, if one was, `index` the first call's."""
         self.opening = opening
         self._format = call_format
         self._names = names
@@ -37,12 +37,23 @@ class CallBlock:
         self._json = JsonEnd()
         self._has_value = False
         self._partial = ""  # of the mark that is looked for, and blanks before it
-        self.calls: tuple[ToolCall, ...] = ()
+        self.num_calls = 0
+        self._index = index
+        self._pieces: list[Piece] = []
 
     @property
     def text(self) -> str:
         """All that was fed."""
         return "".join(self._text)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a call of it was told."""
+        return self.num_calls > 0
+
+    def taken(self) -> list[Piece]:
+        """Its calls, once it is complete."""
+        return self._pieces
 
     def feed(self, text: str) -> str | None:
         """Take more text; once the block is complete, what is left of it. None: it goes on."""
@@ -57,7 +68,9 @@ class CallBlock:
             self._marks.pop(0)
         rest = text[position:]
         whole = self.text
-        self.calls = self._read(whole[: len(whole) - len(rest)])
+        for index, call in enumerate(self._read(whole[: len(whole) - len(rest)]), start=self._index):
+            self._pieces += [CallBegin(index, call.name), CallArguments(index, call.arguments)]
+            self.num_calls += 1
         return rest
 
     def _json_end(self, text: str, position: int) -> int | None:

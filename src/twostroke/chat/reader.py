@@ -7,9 +7,10 @@ tokens.
 
 from collections.abc import Collection
 
-from twostroke.chat.answer import CallArguments, CallBegin, ChatAnswer, Content, Piece, Reasoning, answer_of
-from twostroke.chat.answer_format import AnswerFormat
+from twostroke.chat.answer import ChatAnswer, Content, Piece, Reasoning, answer_of
+from twostroke.chat.answer_format import AnswerFormat, CallFormat
 from twostroke.chat.call_block import BrokenCallError, CallBlock
+from twostroke.chat.held_block import HeldBlock
 
 MAX_BROKEN = 16  # after so many broken calls the rest is content: the text of each is looked at again
 
@@ -18,10 +19,18 @@ class AnswerReader:
     """Reads one answer.
 
     `is_thinking`: the prompt itself opened the reasoning. `names`: functions that may be called; without any, the
-    marks of calls are text like any other.
+    marks of calls are text like any other. `is_held`: a grammar holds every call to its form, so calls are told as they
+    come, not when they are complete.
     """
 
-    def __init__(self, answer_format: AnswerFormat, *, is_thinking: bool = False, names: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        answer_format: AnswerFormat,
+        *,
+        is_thinking: bool = False,
+        names: Collection[str] = (),
+        is_held: bool = False,
+    ) -> None:
         self._think = answer_format.think
         self._calls = answer_format.calls if names else None
         self._names = frozenset(names)
@@ -30,7 +39,8 @@ class AnswerReader:
         self._pieces: list[Piece] = []
         self._blanks: list[str] = []  # held back: shown if text follows, dropped if a mark does
         self._edge = ""  # held back: what may become a mark
-        self._block: CallBlock | None = None
+        self._block: CallBlock | HeldBlock | None = None
+        self._is_held = is_held
         self._is_fresh = True  # nothing was shown since the beginning, or since the last call
         self._drops_blanks = is_thinking  # a mark came before what is shown next
         self._may_open = self._think is not None and not is_thinking
@@ -58,8 +68,10 @@ class AnswerReader:
         return self._taken()
 
     def end(self) -> list[Piece]:
-        """What was held back. A call that is not complete is content."""
-        if self._block is not None:
+        """What was held back. A call that is not complete is content, if nothing of it was told."""
+        if self._block is not None and self._block.has_begun:
+            self._blanks.clear()  # a call that was told in part: its rest does not come
+        elif self._block is not None:
             self._num_broken = MAX_BROKEN
             self._read_content(self._break(self._block))
         self._show(self._edge)
@@ -107,32 +119,36 @@ class AnswerReader:
             word = text.lstrip(" \t\r\n;" if self._num_calls else " \t\r\n")
             if not word or word[0] == "{":
                 self._blanks.append(text[: len(text) - len(word)])
-                self._block = CallBlock(self._calls, names=self._names, opening="") if word else None
+                self._block = self._new_block(self._calls, opening="") if word else None
                 return word
         before, mark, rest = text.partition(self._calls.opening)
         if not mark:
             self._hold(text, self._calls.opening)
             return ""
         self._show_word(before)
-        self._block = CallBlock(self._calls, names=self._names, opening=mark)
+        self._block = self._new_block(self._calls, opening=mark)
         return rest
 
-    def _read_block(self, block: CallBlock, text: str) -> str:
+    def _new_block(self, calls: CallFormat, *, opening: str) -> CallBlock | HeldBlock:
+        if self._is_held:
+            return HeldBlock(calls, opening=opening, index=self._num_calls)
+        return CallBlock(calls, names=self._names, opening=opening, index=self._num_calls)
+
+    def _read_block(self, block: CallBlock | HeldBlock, text: str) -> str:
         try:
             rest = block.feed(text)
         except BrokenCallError:
             return self._break(block)
+        self._pieces += block.taken()
         if rest is None:
             return ""
-        for call in block.calls:
-            self._pieces += [CallBegin(self._num_calls, call.name), CallArguments(self._num_calls, call.arguments)]
-            self._num_calls += 1
+        self._num_calls += block.num_calls
         self._block = None
         self._blanks.clear()
         self._drops_blanks = self._is_fresh = True
         return rest
 
-    def _break(self, block: CallBlock) -> str:
+    def _break(self, block: CallBlock | HeldBlock) -> str:
         """Show the beginning of a broken call; what is left may hold a better one."""
         self._block = None
         self._num_broken += 1

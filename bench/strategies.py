@@ -1,38 +1,60 @@
-"""What beam search and drafts cost and save, whole requests in alternating pairs.
+"""What beam search and drafts cost and save, whole requests in turn.
 
-    python bench/strategies.py [MODEL] [--repeat 7]
+    python bench/strategies.py [MODEL] [--only beams,repeating,adversarial,...] [--draft-model SMALL] [--repeat 15]
 
-Beams: 4 beams on 256 + 64 tokens beside one greedy answer; the law is 1.6 times its time. Drafts: an engine with prompt
-lookup beside one without, on a text that repeats its prompt (at least 1.8 times as fast) and on one that does not (at
-most 1.02 times the time). Answers of the two engines are checked to be the same.
+Beams: 4 beams on 256 + 64 tokens beside one greedy answer; the law is 1.6 times its time. Drafts: an engine with drafts
+(prompt lookup, or a draft model where one is named) beside one without, on a text that repeats its prompt, on one in
+which every pair of tokens was there before and mostly went on otherwise, and with 8 such texts at once. A round is:
+without, with, without again; the time with stands beside the mean of the other two, `control` is the ratio of these.
+Laws: repeating text at least 1.8 times as fast; else at most 1.02 times the time, and refused drafts at most 2 % of
+StepCost. Answers are checked to be the same. Each part takes less than a minute, to be run alone on the machine.
 """
 
 import argparse
 import random
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Callable, Sequence
+from math import exp, log
+from statistics import mean, median, stdev
 from time import perf_counter
 
 from twostroke import LLM, BeamSearch, SamplingParams
+from twostroke.core.report import Result
 from twostroke.model.catalog import DEFAULT_MODEL
+from twostroke.view.drafts import drafts_text
 
 SENTENCE = "The quick brown fox jumps over the lazy dog while the old sailor tells a long story about the sea. "
-REPEATING = f"Repeat: {SENTENCE * 3}\nRepeat: {SENTENCE}"
-WANDERING = "Once upon a time in a far country"
+REPEATING = [f"Repeat: {SENTENCE * 3}\nRepeat ({number}): {SENTENCE}" for number in range(8)]
+WANDERING = [f"Once upon a time in a far country, {number} years ago" for number in range(8)]
 GREEDY = SamplingParams(max_tokens=128, ignore_eos=True)
-DRAWN = SamplingParams(max_tokens=128, ignore_eos=True, temperature=1.2, seed=1)
+WORDS = range(300, 312)  # twelve tokens drawn alike: each pair of them comes again soon, each time followed by another
+DRAWN = SamplingParams(
+    max_tokens=128, ignore_eos=True, temperature=10.0, seed=1, logit_bias=tuple((token_id, 100.0) for token_id in WORDS)
+)
+T_95 = 2.145  # of 15 pairs, two-sided
+PARTS = ("beams", "repeating", "adversarial", "batch-repeating", "batch-adversarial")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", default=DEFAULT_MODEL)
-    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--draft-model")
+    parser.add_argument("--repeat", type=int, default=15)
     arguments = parser.parse_args()
+    parts, repeat = arguments.only.split(","), arguments.repeat
+    speculate = "ngram" if arguments.draft_model is None else None
     with LLM(arguments.model) as plain:
-        beams(plain, repeat=arguments.repeat)
-        with LLM(arguments.model, speculate="ngram") as drafting:
-            for name, prompt, params in (("repeating", REPEATING, GREEDY), ("wandering", WANDERING, DRAWN)):
-                drafts(name, prompt, params, plain=plain, drafting=drafting, repeat=arguments.repeat)
+        if "beams" in parts:
+            beams(plain, repeat=repeat)
+        for name, prompts, params in (
+            ("repeating", REPEATING[:1], GREEDY),
+            ("adversarial", WANDERING[:1], DRAWN),
+            ("batch-repeating", REPEATING, GREEDY),
+            ("batch-adversarial", WANDERING, DRAWN),
+        ):
+            if name in parts:
+                with LLM(arguments.model, speculate=speculate, draft_model=arguments.draft_model) as drafting:
+                    drafts(name, prompts, params, plain=plain, drafting=drafting, repeat=repeat)
 
 
 def beams(llm: LLM, *, repeat: int) -> None:
@@ -44,34 +66,59 @@ def beams(llm: LLM, *, repeat: int) -> None:
     def answer(params: SamplingParams) -> object:
         return llm.generate([rng.randrange(llm.program.vocab_size // 2) for _ in range(256)], params)
 
-    ratios = pairs(lambda: answer(four), lambda: answer(one), repeat=repeat)
-    print(f"4 beams / 1 greedy answer, 256 + 64 tokens: {shown(ratios)}")
+    rounds = in_turn(lambda: answer(one), lambda: answer(four), repeat=repeat)
+    print(f"4 beams / 1 greedy answer, 256 + 64 tokens: {shown([1 / ratio for ratio, _ in rounds])}")
 
 
-def drafts(name: str, prompt: str, params: SamplingParams, *, plain: LLM, drafting: LLM, repeat: int) -> None:
-    """The same text from both engines, the prompt read from the cache after the first time."""
-    said = [llm.generate(prompt, params)[0] for llm in (plain, drafting)]
-    assert said[0].token_ids == said[1].token_ids, "drafts changed the answer"
-    ratios = pairs(lambda: plain.generate(prompt, params), lambda: drafting.generate(prompt, params), repeat=repeat)
-    tried = said[1].speculation
-    kept = "" if tried is None else f"; {tried.accepted} of {tried.drafted} drafted tokens kept"
-    print(f"without / with drafts, {name} text: {shown(ratios)}{kept}")
+def drafts(
+    name: str, prompts: Sequence[str], params: SamplingParams, *, plain: LLM, drafting: LLM, repeat: int
+) -> None:
+    """The same texts from both engines, the prompts read from the cache after the first time."""
+    results: list[Result] = []
+
+    def answer(llm: LLM) -> None:
+        nonlocal results
+        results = llm.generate(prompts, params)
+
+    answer(plain)
+    expected = [each.token_ids for each in results]
+    answer(drafting)
+    assert [each.token_ids for each in results] == expected, "drafts changed an answer"
+    rounds = in_turn(lambda: answer(plain), lambda: answer(drafting), repeat=repeat)
+    answer(drafting)
+    ratios, controls = [1 / ratio for ratio, _ in rounds], [control for _, control in rounds]
+    print(f"{name}, {len(prompts)} at once: without / with {shown([ratio for ratio, _ in rounds])}")
+    print(f"  time with / without: {interval(ratios)}; control {interval(controls)}")
+    refused = drafting.snapshot().refused_draft_share or 0.0
+    tried = [each.speculation for each in results if each.speculation is not None]
+    print(f"  refused drafts {refused:.2%} of StepCost; {drafts_text(tried[0])}")
 
 
-def pairs(first: Callable[[], object], second: Callable[[], object], *, repeat: int) -> list[float]:
-    """Time of the first over time of the second, in turn; one uncounted pair to warm up."""
-    ratios = []
-    for _ in range(repeat + 1):
-        start_s = perf_counter()
-        first()
-        middle_s = perf_counter()
-        second()
-        ratios.append((middle_s - start_s) / (perf_counter() - middle_s))
-    return ratios[1:]
+def in_turn(without: Callable[[], object], with_: Callable[[], object], *, repeat: int) -> list[tuple[float, float]]:
+    """Per round the time without over the time with, and of the two without; one uncounted round to warm up."""
+    rounds = []
+    for number in range(repeat + 1):
+        times = [timed(each) for each in (without, with_, without)]
+        control = times[2] / times[0] if number % 2 else times[0] / times[2]
+        rounds.append(((times[0] + times[2]) / 2 / times[1], control))
+    return rounds[1:]
 
 
-def shown(ratios: list[float]) -> str:
+def timed(run: Callable[[], object]) -> float:
+    start_s = perf_counter()
+    run()
+    return perf_counter() - start_s
+
+
+def shown(ratios: Sequence[float]) -> str:
     return f"{median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+
+
+def interval(ratios: Sequence[float]) -> str:
+    """Median, and the 95 % interval of the geometric mean."""
+    logs = [log(ratio) for ratio in ratios]
+    half = T_95 * stdev(logs) / len(logs) ** 0.5
+    return f"median {median(ratios):.3f}, 95 % interval [{exp(mean(logs) - half):.3f}, {exp(mean(logs) + half):.3f}]"
 
 
 if __name__ == "__main__":

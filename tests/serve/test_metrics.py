@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.builders_cost import make_cost
 from tests.serve.serve_builders import ScriptedModel, client_of, make_chat, make_completion
 from twostroke.core.account import Account, StepRecord
-from twostroke.core.event import FinishEvent, KVUsage, Speculation, Timing, TokenEvent, Usage
+from twostroke.core.event import DraftStop, FinishEvent, KVUsage, NoDraft, Speculation, Timing, TokenEvent, Usage
 from twostroke.core.ledger import Part
 from twostroke.core.phase import Phase
 from twostroke.core.sequence import FinishReason
@@ -152,11 +152,13 @@ def test_tokens_of_one_step_share_the_gap_before_it() -> None:
 
 def test_guessed_tokens_are_counted_by_what_became_of_them() -> None:
     session = Session()
-    for speculation in (Speculation(40, 34, 1.75), Speculation(3, 0, None), None):
+    stop = DraftStop(NoDraft.CONTEXT, acceptance=0.1, verify_share=0.6, draft_share=0.0, num_sequences=1)
+    for speculation in (Speculation(40, 34, 1.75), Speculation(3, 0, None, stop), None):
         session.end(session.answers(), FinishReason.STOP, speculation=speculation)
     found = session.numbers()
     assert found["spec_tokens_total{kind=accepted}"] == 34
     assert found["spec_tokens_total{kind=refused}"] == 9
+    assert found["spec_stops_total{reason=context}"] == 1
 
 
 def test_tokens_are_counted_as_ids_not_by_their_text() -> None:
@@ -287,6 +289,8 @@ def test_gauges_are_the_engine_at_this_moment() -> None:
     assert [found[f"kv_blocks{{state={state}}}"] for state in ("free", "cached", "held")] == [2, 1, 5]
     assert (found["prefix_cache_queries_total"], found["prefix_cache_hits_total"]) == (90, 30)
     assert found["num_preemptions_total"] == 1
+    assert "spec_refused_ratio" not in found
+    assert numbers(metrics, replace(busy, refused_draft_share=0.01))["spec_refused_ratio"] == 0.01
     assert numbers(metrics)["num_requests_running"] == 0
 
 

@@ -60,6 +60,7 @@ class ModelMetrics:
         self._stalls = self._counter("stall_seconds", "Time answers lost to other work.", labels=("kind",))
         self._wasted = self._counter("wasted_tokens", "Tokens computed for answers nobody got.", labels=("phase",))
         self._spec_tokens = self._counter("spec_tokens", "Guessed tokens, by what became of them.", labels=("kind",))
+        self._spec_stops = self._counter("spec_stops", "Answers that guessed no more, by why.", labels=("reason",))
         self._latest: dict[tuple[int, int], _Latest] = {}  # of running answers
 
     def _seconds(self, name: str, text: str, *, labels: tuple[str, ...] = ()) -> Histogram:
@@ -112,6 +113,8 @@ class ModelMetrics:
         if event.speculation is not None:
             self._spec_tokens.labels("accepted").inc(event.speculation.accepted)
             self._spec_tokens.labels("refused").inc(event.speculation.drafted - event.speculation.accepted)
+            if event.speculation.stop is not None:
+                self._spec_stops.labels(event.speculation.stop.reason.value).inc()
         for stall in ledger.stalls:
             self._stalls.labels(stall.kind.value).inc(stall.time_s)
         if event.reason in LOST:
@@ -203,6 +206,9 @@ def gauges(now: Snapshot) -> Iterator[Metric]:
         ("kv_waste_ratio", "Share of the slots in held KV blocks without a token.", now.waste_ratio),
     ):
         yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
+    if now.refused_draft_share is not None:
+        text = "Share of the predicted time of all steps that went into refused guesses."
+        yield GaugeMetricFamily(f"{PREFIX}_spec_refused_ratio", text, value=now.refused_draft_share)
     blocks = GaugeMetricFamily(f"{PREFIX}_kv_blocks", "KV blocks by state.", labels=("state",))
     for state, count in (("free", now.blocks_free), ("cached", now.blocks_cached), ("held", now.blocks_held)):
         blocks.add_metric((state,), count)

@@ -9,6 +9,7 @@ from typing import Any
 from twostroke.core.event import FinishEvent
 from twostroke.core.ledger import Ledger
 from twostroke.serve.answers import Answers
+from twostroke.serve.draft_counts import speculation_of
 from twostroke.view.json_report import json_ledger
 
 
@@ -94,4 +95,5 @@ def _answer(index: int, finish: FinishEvent, ledger: Ledger, *, sent_s: float | 
         "e2e_s": timing.e2e_s if sent_s is None else sent_s - finish.account.arrival_s,
         "kv": {"tokens": kv.tokens, "bytes": kv.bytes, "blocks": kv.blocks, "waste_ratio": kv.waste_ratio},
         "ledger": json_ledger(ledger),
+        **speculation_of(finish),
     }

@@ -15,6 +15,7 @@ from twostroke.presets import Preset
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.chat_message import ChatMessage
+from twostroke.serve.draft_counts import prediction_details, speculation_of
 from twostroke.serve.logprobs import CompletionLogprobs, chat_logprobs
 from twostroke.serve.openai import Wish
 from twostroke.serve.prompt_scores import Scores, echoed_logprobs, told_scores
@@ -249,22 +250,25 @@ class Reply:
             "completion_tokens": num_completion,
             "total_tokens": num_prompt + num_completion,
             "prompt_tokens_details": {"cached_tokens": num_cached},
-        } | self._reasoning_usage()
+        } | self._completion_details()
 
-    def _reasoning_usage(self) -> dict[str, Any]:
-        """Tokens of reasoning, where the model's answers may hold any."""
+    def _completion_details(self) -> dict[str, Any]:
+        """Tokens of reasoning, where the model's answers may hold any, and of drafts, where some could be made."""
+        details: dict[str, Any] = {}
         messages = [choice.message for choice in self._choices]
-        if not any(message.may_think for message in messages):
-            return {}
-        num_tokens = sum(message.num_reasoning_tokens for message in messages)
-        return {"completion_tokens_details": {"reasoning_tokens": num_tokens}}
+        if any(message.may_think for message in messages):
+            details["reasoning_tokens"] = sum(message.num_reasoning_tokens for message in messages)
+        details |= prediction_details(choice.finish for choice in self._choices)
+        return {"completion_tokens_details": details} if details else {}
 
     def _extras(self) -> dict[str, Any]:
-        """The seed that repeats the answer, and the ledger of the answer that finished last where it was asked for."""
+        """The seed that repeats the answer; where it was asked for, the ledger of the answer that finished last."""
         finishes = self._answers.finishes
         last, _ = self._answers.last_finish
-        ledger = {"ledger": json_ledger(self._answers.ledgers[last])} if self._wish.wants_ledger else {}
-        return {"seed": finishes[last].seed} | ledger
+        extras: dict[str, Any] = {"seed": finishes[last].seed}
+        if self._wish.wants_ledger:
+            extras |= {"ledger": json_ledger(self._answers.ledgers[last]), **speculation_of(finishes[last])}
+        return extras
 
 
 def _echo(wish: Wish, index: int, model: ServedModel) -> str:

@@ -2,8 +2,8 @@
 
     python bench/strategies.py [MODEL] [--only beams,repeating,adversarial,...] [--draft-model SMALL] [--repeat 15]
 
-Beams: 4 beams on 256 + 64 tokens beside one greedy answer; the law is 1.6 times its time. Drafts: an engine with drafts
-(prompt lookup, or a draft model where one is named) beside one without, on a text that repeats its prompt, on one in
+Beams: 4 beams on 256 + 64 tokens beside one greedy answer; the law is 1.6 times its time. Drafts: one engine with
+drafts (prompt lookup, or a draft model where one is named) and without, on a text that repeats its prompt, on one in
 which every pair of tokens was there before and mostly went on otherwise, and with 8 such texts at once. A round is:
 without, with, without again; the time with stands beside the mean of the other two, `control` is the ratio of these.
 Laws: repeating text at least 1.8 times as fast; else at most 1.02 times the time, and refused drafts at most 2 % of
@@ -19,6 +19,7 @@ from time import perf_counter
 
 from twostroke import LLM, BeamSearch, SamplingParams
 from twostroke.core.report import Result
+from twostroke.core.strategy import Speculator
 from twostroke.model.catalog import DEFAULT_MODEL
 from twostroke.view.drafts import drafts_text
 
@@ -43,9 +44,9 @@ def main() -> None:
     arguments = parser.parse_args()
     parts, repeat = arguments.only.split(","), arguments.repeat
     speculate = "ngram" if arguments.draft_model is None else None
-    with LLM(arguments.model) as plain:
+    with LLM(arguments.model, speculate=speculate, draft_model=arguments.draft_model) as llm:
         if "beams" in parts:
-            beams(plain, repeat=repeat)
+            beams(llm, repeat=repeat)
         for name, prompts, params in (
             ("repeating", REPEATING[:1], GREEDY),
             ("adversarial", WANDERING[:1], DRAWN),
@@ -53,8 +54,7 @@ def main() -> None:
             ("batch-adversarial", WANDERING, DRAWN),
         ):
             if name in parts:
-                with LLM(arguments.model, speculate=speculate, draft_model=arguments.draft_model) as drafting:
-                    drafts(name, prompts, params, plain=plain, drafting=drafting, repeat=repeat)
+                drafts(name, prompts, params, llm=llm, repeat=repeat)
 
 
 def beams(llm: LLM, *, repeat: int) -> None:
@@ -70,26 +70,26 @@ def beams(llm: LLM, *, repeat: int) -> None:
     print(f"4 beams / 1 greedy answer, 256 + 64 tokens: {shown([1 / ratio for ratio, _ in rounds])}")
 
 
-def drafts(
-    name: str, prompts: Sequence[str], params: SamplingParams, *, plain: LLM, drafting: LLM, repeat: int
-) -> None:
-    """The same texts from both engines, the prompts read from the cache after the first time."""
+def drafts(name: str, prompts: Sequence[str], params: SamplingParams, *, llm: LLM, repeat: int) -> None:
+    """The same texts from one engine with and without its drafts, the prompts read from the cache but for the first."""
+    speculator = llm._worker.ask(lambda engine: engine.speculator)
     results: list[Result] = []
 
-    def answer(llm: LLM) -> None:
+    def answer(drafting: Speculator | None) -> None:
         nonlocal results
+        llm._worker.ask(lambda engine: setattr(engine, "speculator", drafting))
         results = llm.generate(prompts, params)
 
-    answer(plain)
+    answer(None)
     expected = [each.token_ids for each in results]
-    answer(drafting)
+    answer(speculator)
     assert [each.token_ids for each in results] == expected, "drafts changed an answer"
-    rounds = in_turn(lambda: answer(plain), lambda: answer(drafting), repeat=repeat)
-    answer(drafting)
+    rounds = in_turn(lambda: answer(None), lambda: answer(speculator), repeat=repeat)
+    answer(speculator)
     ratios, controls = [1 / ratio for ratio, _ in rounds], [control for _, control in rounds]
     print(f"{name}, {len(prompts)} at once: without / with {shown([ratio for ratio, _ in rounds])}")
     print(f"  time with / without: {interval(ratios)}; control {interval(controls)}")
-    refused = drafting.snapshot().refused_draft_share or 0.0
+    refused = llm.snapshot().refused_draft_share or 0.0
     tried = [each.speculation for each in results if each.speculation is not None]
     print(f"  refused drafts {refused:.2%} of StepCost; {drafts_text(tried[0])}")
 

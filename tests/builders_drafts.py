@@ -38,6 +38,9 @@ class Forced:
         self.num_drafted = 0
         self.num_accepted = 0
 
+    def has_nothing(self, num_running: int) -> bool:
+        return False
+
     def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
         return {each.sequence_id: self._guess(each) for each in decoding}
 
@@ -71,6 +74,9 @@ class Eager:
         self._length = length
         self.num_drafted = 0
         self.num_accepted = 0
+
+    def has_nothing(self, num_running: int) -> bool:
+        return False
 
     def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
         return self.model.propose([(each, self._length) for each in decoding if self.model.why_not(each) is None])

@@ -67,7 +67,7 @@ class DraftStop:
 
     reason: NoDraft
     acceptance: float  # chance that a drafted token is right, as lately seen; before that, as assumed
-    verify_share: float
+    verify_share: float  # 0 where there was nothing to price
     draft_share: float  # of the draft model; 0 where the guess comes from the text
     num_sequences: int  # decoding in that step
 

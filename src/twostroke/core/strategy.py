@@ -49,11 +49,14 @@ class DraftModel(Protocol):
 class Speculator(Protocol):
     """Decides how many tokens of whose drafts are worth verifying; called on the engine's thread."""
 
+    def has_nothing(self, num_running: int) -> bool:
+        """Before plan, in place of `draft` where True: in this step nothing is worth a look, if so many run."""
+
     def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
         """Before plan: drafts by sequence id, for those of the decoding sequences for which they should pay."""
 
     def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
-        """After commit: what the step's rows were and by how many tokens each sequence grew."""
+        """After commit: what the step's rows were and, where drafts were among them, how much each sequence grew."""
 
     def release(self, sequence_id: int) -> None:
         """The sequence waits for memory: hold none for it."""

@@ -38,7 +38,10 @@ LOGITS_CHUNK = 64  # rows of logits held at once: a vocabulary of 262,144 makes 
 
 
 class Engine:
-    """Drives one loaded model. Not thread-safe: the worker's thread is its only caller."""
+    """Drives one loaded model. Not thread-safe: the worker's thread is its only caller.
+
+    `speculator` may be replaced or taken away between two requests.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class Engine:
         self._kv_groups = kv_groups
         self._new_text = new_text
         self._new_chooser = new_chooser
-        self._speculator = speculator
+        self.speculator = speculator
         self._live: dict[str, Live] = {}
         self._started: dict[str, Live] = {}  # of these, who had a row already
         self._members: dict[int, Member] = {}
@@ -136,7 +139,7 @@ class Engine:
         """Run one step. False when there was nothing to run."""
         start_s = self._clock.now()
         drafts = self._draft()
-        drafted_s = start_s if self._speculator is None else self._clock.now()
+        drafted_s = start_s if self.speculator is None else self._clock.now()
         plan = self._scheduler.plan(start_s, drafts)
         if plan is None:
             return False
@@ -149,19 +152,19 @@ class Engine:
         finished = self._scheduler.commit(result)
         draft_s = drafted_s - start_s
         self._hand_over(plan, finished, start_s=start_s, draft_s=draft_s, logits_s=logits_s, sampled_s=sampled_s)
-        self._learn(plan, result, wall_s=logits_s - start_s, draft_s=draft_s)
+        self._learn(plan, result, has_drafts=bool(drafts), wall_s=logits_s - start_s, draft_s=draft_s)
         return True
 
     def _draft(self) -> Mapping[int, tuple[int, ...]]:
         """Guesses for decoding sequences, where they should pay; a group's sequences keep step with each other."""
-        if self._speculator is None:
+        if self.speculator is None or self.speculator.has_nothing(self._scheduler.num_running):
             return NO_DRAFTS
         decoding = [
             sequence
             for sequence in self._scheduler.running
             if sequence.num_missing == 1 and sequence.num_output_tokens and sequence.request.params.beam is None
         ]
-        return self._speculator.draft(decoding, self._fit.cost())
+        return self.speculator.draft(decoding, self._fit.cost())
 
     def _run(self, plan: StepPlan) -> npt.NDArray[np.float32] | str:
         """Logits of the rows that need them, or what went wrong: the step's rows fail, the engine goes on."""
@@ -246,8 +249,8 @@ class Engine:
     def _take_back(self, plan: StepPlan) -> None:
         """Who was preempted drafts no more; a whole group goes by dropping all but one and that one's answer."""
         for sequence_id in plan.preempted:
-            if self._speculator is not None:
-                self._speculator.release(sequence_id)
+            if self.speculator is not None:
+                self.speculator.release(sequence_id)
             member = self._members[sequence_id]
             live = member.live
             if live.chooser is None or member.sequence.num_output_tokens:
@@ -336,8 +339,8 @@ class Engine:
         self._started.pop(request_id, None)
         for member in live.members:
             self._members.pop(member.sequence.sequence_id, None)
-        if self._speculator is not None and isinstance(live.stream, OutputStream):
-            live.stream.speculation = self._speculator.forget(live.members[0].sequence.sequence_id)
+        if self.speculator is not None and isinstance(live.stream, OutputStream):
+            live.stream.speculation = self.speculator.forget(live.members[0].sequence.sequence_id)
         sequences = [member.sequence for member in live.members]
         if live.held is None:
             kv = kv_usage(self._kv_size, self._kv_groups, num_tokens=sequences[0].num_computed)
@@ -348,12 +351,12 @@ class Engine:
         except Exception:  # its neighbours are yet to hear theirs
             logger.exception("request %s could not be told its end", request_id)
 
-    def _learn(self, plan: StepPlan, result: StepResult, *, wall_s: float, draft_s: float) -> None:
+    def _learn(self, plan: StepPlan, result: StepResult, *, has_drafts: bool, wall_s: float, draft_s: float) -> None:
         self._fit.observe(plan.rows, wall_s=wall_s - draft_s)
         self._scheduler.step_cost = self._fit.cost()
-        if self._speculator is not None:
-            num_grown = Counter(token.sequence_id for token in result.tokens)
-            self._speculator.learn(plan.rows, num_grown, cost=self._fit.cost(), wall_s=wall_s)
+        if self.speculator is not None:
+            num_grown = Counter(token.sequence_id for token in result.tokens) if has_drafts else {}
+            self.speculator.learn(plan.rows, num_grown, cost=self._fit.cost(), wall_s=wall_s)
 
     def cancel_all(self) -> None:
         """End every request as cancelled."""
@@ -416,7 +419,7 @@ class Engine:
             prefix_queries=cache.num_queries,
             prefix_hits=cache.num_hits,
             waste_ratio=self._waste_ratio(),
-            refused_draft_share=None if self._speculator is None else self._speculator.refused_share,
+            refused_draft_share=None if self.speculator is None else self.speculator.refused_share,
         )
 
     def _waste_ratio(self) -> float:

@@ -9,15 +9,19 @@ from twostroke.core.event import DraftStop, Speculation
 
 FORGETTING = 0.9  # weight of the past with every verified draft
 PRIOR_RIGHT, PRIOR_WRONG = 2.0, 1.0  # before anything is known: two right tokens for a wrong one
+FIRST_REACH = 2  # the first draft of a text is most likely to be wrong: it is a short one
 PACE_FORGETTING = 0.9  # weight of the past with every plain step
 
 
 @dataclass(slots=True)
 class Acceptance:
-    """Of one kind of guess for one sequence."""
+    """Of one kind of guess for one sequence, and whether it is worth a look now."""
 
     right: float = PRIOR_RIGHT
     wrong: float = PRIOR_WRONG
+    reach: int = FIRST_REACH  # tokens to draft at most: twice as many after each draft that was right to its end
+    asleep_until: int = 0  # step of the sequence
+    asleep_beside: int = 0  # while so many sequences decode
 
     @property
     def odds(self) -> float:
@@ -27,55 +31,70 @@ class Acceptance:
     def see(self, *, num_drafted: int, num_accepted: int) -> None:
         self.right = self.right * FORGETTING + num_accepted
         self.wrong = self.wrong * FORGETTING + (num_accepted < num_drafted)
+        self.reach = max(self.reach, 2 * num_drafted) if num_accepted == num_drafted else num_accepted + FIRST_REACH
+
+    def sleep(self, until: int, *, beside: int) -> None:
+        """It did not pay: nothing of it is looked at before that step, unless the batch changes."""
+        self.asleep_until, self.asleep_beside = until, beside
+
+    def is_awake(self, num_steps: int, *, beside: int) -> bool:
+        return num_steps >= self.asleep_until or beside != self.asleep_beside
+
+    def has_slept(self, num_steps: int) -> bool:
+        """To the end: it may be tried again, whatever the odds say."""
+        return num_steps >= self.asleep_until > 0
 
 
 @dataclass(slots=True)
-class PlainPace:
-    """Wall time of plain decode steps / what StepCost said of them, lately: the other side of the measured gain."""
+class DecodeTime:
+    """Of all steps of decode alone, and what StepCost says they would have taken without drafts.
+
+    `pace` is wall time / StepCost of plain steps, lately: the other side of the measured gain.
+    """
 
     wall_s: float = 0.0
-    cost_s: float = 0.0
+    plain_cost_s: float = 0.0
+    _pace_wall_s: float = 0.0
+    _pace_cost_s: float = 0.0
 
-    def see(self, *, wall_s: float, cost_s: float) -> None:
-        self.wall_s = self.wall_s * PACE_FORGETTING + wall_s
-        self.cost_s = self.cost_s * PACE_FORGETTING + cost_s
+    def see(self, *, wall_s: float, plain_cost_s: float, is_plain: bool) -> None:
+        self.wall_s += wall_s
+        self.plain_cost_s += plain_cost_s
+        if is_plain:
+            self._pace_wall_s = self._pace_wall_s * PACE_FORGETTING + wall_s
+            self._pace_cost_s = self._pace_cost_s * PACE_FORGETTING + plain_cost_s
 
     @property
-    def ratio(self) -> float | None:
-        return self.wall_s / self.cost_s if self.cost_s > 0 else None
+    def pace(self) -> float | None:
+        return self._pace_wall_s / self._pace_cost_s if self._pace_cost_s > 0 else None
 
 
 @dataclass(slots=True)
 class DraftRecord:
-    """One sequence."""
+    """One sequence; it decodes from `began_wall_s` and `began_cost_s` of the engine's DecodeTime on."""
 
+    began_wall_s: float = 0.0
+    began_cost_s: float = 0.0
     lookup: Acceptance = field(default_factory=Acceptance)
     model: Acceptance = field(default_factory=Acceptance)
     guesser: Acceptance | None = None  # whose guess the present step verifies
     num_steps: int = 0
     stop: DraftStop | None = None  # why the last steps went without
-    asleep_until: int = 0  # step before which the draft model is not asked again
-    asleep_beside: int = 0  # while so many sequences decode
     _drafted: int = 0
     _accepted: int = 0
-    _wall_s: float = 0.0
-    _plain_cost_s: float = 0.0  # StepCost of as many plain steps as the tokens of these steps
+    _saved_cost_s: float = 0.0  # StepCost of the plain steps that accepted tokens stood in for
 
-    def verify(self, *, num_drafted: int, num_accepted: int) -> None:
-        """A draft was verified."""
+    def verify(self, *, num_drafted: int, num_accepted: int, plain_cost_s: float) -> None:
+        """A draft was verified, in a step that would have cost so much without it; 0 where a prefill was beside it."""
         if self.guesser is not None:
             self.guesser.see(num_drafted=num_drafted, num_accepted=num_accepted)
         self._drafted += num_drafted
         self._accepted += num_accepted
+        self._saved_cost_s += num_accepted * plain_cost_s
 
-    def live_through(self, *, num_grown: int, plain_cost_s: float, wall_s: float) -> None:
-        """A step of decode alone; a prefill beside it is no matter of drafts."""
-        self._wall_s += wall_s
-        self._plain_cost_s += num_grown * plain_cost_s
-
-    def told(self, pace: PlainPace, *, kv_bytes: int) -> Speculation:
+    def told(self, time: DecodeTime, *, kv_bytes: int) -> Speculation:
         """All of it, as the request hears it at its end."""
-        gain = None
-        if self._drafted and self._wall_s > 0 and pace.ratio is not None:
-            gain = self._plain_cost_s * pace.ratio / self._wall_s
+        wall_s, gain = time.wall_s - self.began_wall_s, None
+        if self._drafted and wall_s > 0 and time.pace is not None:
+            gain = time.pace * (time.plain_cost_s - self.began_cost_s + self._saved_cost_s) / wall_s
         return Speculation(self._drafted, self._accepted, gain, self.stop, kv_bytes)

@@ -17,11 +17,13 @@ from twostroke.core.step_cost import StepCost
 from twostroke.core.strategy import Drafter, DraftModel
 from twostroke.strategy.draft_price import DraftedStep, best_count, expected_right, reading_seconds, round_seconds
 from twostroke.strategy.draft_purse import PURSE_SHARE, Purse
-from twostroke.strategy.draft_record import Acceptance, DraftRecord, PlainPace
+from twostroke.strategy.draft_record import Acceptance, DecodeTime, DraftRecord
+from twostroke.strategy.plain_spell import PlainSpell
 
 MAX_DRAFT = 8  # tokens per sequence and step
 CONTROL_EVERY = 32  # one decode step in so many goes without drafts: the other side of the measured gain
 CREDIT_STEPS = 16  # a draft model may take as many steps' time to read its first text, before it has saved any
+SAVE_STEPS = 4  # the purse is asked again after so many
 PROBE_EVERY = 16  # a sequence whose drafts do not pay is tried again with one token, if the purse allows
 
 
@@ -46,7 +48,8 @@ class SpeculationControl:
     _model_purse: Purse = field(init=False)
     _model_s: float = 0.0  # StepCost of the draft model for the present step
     _num_since_plain: int = CONTROL_EVERY  # decode steps; the very first is a control too
-    _pace: PlainPace = field(default_factory=PlainPace)
+    _time: DecodeTime = field(default_factory=DecodeTime)
+    _spell: PlainSpell = field(default_factory=PlainSpell)
     _records: dict[int, DraftRecord] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -56,25 +59,52 @@ class SpeculationControl:
     @property
     def refused_share(self) -> float:
         """See core.strategy.Speculator."""
+        self._book_spell()
         total_s = self._lookup_purse.total_s
         return (self._lookup_purse.lost_s + self._model_purse.lost_s) / total_s if total_s else 0.0
+
+    def has_nothing(self, num_running: int) -> bool:
+        """See core.strategy.Speculator."""
+        return self._spell.skips(num_running)
 
     def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
         """See core.strategy.Speculator."""
         if not decoding:
             return {}
-        step, left_s = DraftedStep.of(decoding, cost), self._lookup_purse.balance_s
-        drafts: dict[int, tuple[int, ...]] = {}
+        self._book_spell()
+        num_steps, beside = 1 + self._spell.counted(), len(decoding)
+        awake = [each for each in decoding if self._is_awake(each, num_steps=num_steps, beside=beside)]
+        if self._num_since_plain >= CONTROL_EVERY:
+            return {}
+        if not awake:
+            self._spell.sleep(self._num_asleep(decoding), num_sequences=beside)
+            return {}
+        guessed: list[tuple[Sequence, DraftRecord, tuple[int, ...]]] = []
         without: list[tuple[Sequence, DraftRecord]] = []
-        is_control = self._num_since_plain >= CONTROL_EVERY
-        for sequence in decoding:
-            record = self._records.setdefault(sequence.sequence_id, DraftRecord())
-            record.num_steps += 1
-            record.guesser = None
-            most = _most(sequence)
-            guess = () if self.lookup is None else tuple(self.lookup.propose(sequence, most))
-            if is_control or not most:
+        for sequence in awake:
+            record, most = self._records[sequence.sequence_id], _most(sequence)
+            if not most:
                 continue
+            if guess := self._guess(sequence, record, most, beside=beside):
+                guessed.append((sequence, record, guess))
+            else:
+                without.append((sequence, record))
+                if self.model is None and record.stop is None:
+                    record.stop = DraftStop(NoDraft.NO_GUESS, record.lookup.odds, 0.0, 0.0, beside)
+        if not guessed and self.model is None:
+            return {}
+        return self._taken(guessed, without, DraftedStep.of(decoding, cost))
+
+    def _taken(
+        self,
+        guessed: Seq[tuple[Sequence, DraftRecord, tuple[int, ...]]],
+        without: list[tuple[Sequence, DraftRecord]],
+        step: DraftedStep,
+    ) -> dict[int, tuple[int, ...]]:
+        """What of the guesses should pay; the model is asked for the others."""
+        drafts: dict[int, tuple[int, ...]] = {}
+        left_s = self._lookup_purse.balance_s
+        for sequence, record, guess in guessed:
             offer = self._look_up(sequence, record, step, num_guessed=len(guess))
             if offer is None:
                 without.append((sequence, record))
@@ -85,14 +115,38 @@ class SpeculationControl:
             drafts |= self._ask(self.model, without, step)
         return drafts
 
+    def _num_asleep(self, decoding: Seq[Sequence]) -> int:
+        """Steps to come in which all of these sleep on."""
+        nearest = []
+        for sequence in decoding:
+            record = self._records[sequence.sequence_id]
+            kinds = ((self.lookup, record.lookup), (self.model, record.model))
+            wakes = min(acceptance.asleep_until for guesser, acceptance in kinds if guesser is not None)
+            nearest.append(wakes - record.num_steps)
+        return min(nearest) - 1
+
+    def _is_awake(self, sequence: Sequence, *, num_steps: int, beside: int) -> bool:
+        """Count its steps; whether it is worth a look."""
+        record = self._records.get(sequence.sequence_id)
+        if record is None:
+            record = DraftRecord(self._time.wall_s, self._time.plain_cost_s)
+            self._records[sequence.sequence_id] = record
+        record.num_steps += num_steps
+        record.guesser = None
+        return (self.lookup is not None and record.lookup.is_awake(record.num_steps, beside=beside)) or (
+            self.model is not None and record.model.is_awake(record.num_steps, beside=beside)
+        )
+
+    def _guess(self, sequence: Sequence, record: DraftRecord, most: int, *, beside: int) -> tuple[int, ...]:
+        """From the text."""
+        if self.lookup is None or not record.lookup.is_awake(record.num_steps, beside=beside):
+            return ()
+        return tuple(self.lookup.propose(sequence, min(most, record.lookup.reach)))
+
     def _look_up(
         self, sequence: Sequence, record: DraftRecord, step: DraftedStep, *, num_guessed: int
     ) -> _Offer | None:
         """As much of a guess from the text as should pay."""
-        if not num_guessed:
-            if self.model is None and record.stop is None:
-                record.stop = _stop(NoDraft.NO_GUESS, record.lookup, step, sequence)
-            return None
         count, _ = best_count(
             record.lookup.odds,
             token_s=step.seconds / step.num_sequences,
@@ -101,7 +155,9 @@ class SpeculationControl:
         )
         if not count:
             record.stop = _stop(NoDraft.COST, record.lookup, step, sequence)
-            if record.num_steps % PROBE_EVERY:
+            is_probe = record.lookup.has_slept(record.num_steps)
+            record.lookup.sleep(record.num_steps + PROBE_EVERY, beside=step.num_sequences)
+            if not is_probe:
                 return None
         return _Offer(sequence, record, count or 1)
 
@@ -112,6 +168,7 @@ class SpeculationControl:
         if risk_s > left_s or left_s <= 0:
             draft_s = offer.draft_s / offer.num_tokens
             offer.record.stop = _stop(NoDraft.SHARE, acceptance, step, offer.sequence, draft_s=draft_s)
+            acceptance.sleep(offer.record.num_steps + SAVE_STEPS, beside=step.num_sequences)
             return None
         offer.record.guesser = acceptance
         if offer.num_tokens > 1:
@@ -145,13 +202,11 @@ class SpeculationControl:
         """What should pay. The rounds of the model are shared: who drops out makes them dearer for the others."""
         sharing = []
         for sequence, record in asking:
-            if record.num_steps < record.asleep_until and record.asleep_beside == step.num_sequences:
-                continue
             if (reason := model.why_not(sequence)) is None:
                 sharing.append((sequence, record))
             else:
                 record.stop = _stop(reason, record.model, step, sequence)
-                self._sleep(record, step)
+                record.model.sleep(record.num_steps + PROBE_EVERY, beside=step.num_sequences)
         cost = model.cost()
         while sharing:
             made = [self._offer_of(model, cost, each, step, num_sharing=len(sharing)) for each in sharing]
@@ -171,7 +226,8 @@ class SpeculationControl:
         num_sharing: int,
     ) -> _Offer | None:
         sequence, record = asking
-        odds, token_s, most = record.model.odds, step.seconds / step.num_sequences, _most(sequence)
+        odds, token_s = record.model.odds, step.seconds / step.num_sequences
+        most = min(_most(sequence), record.model.reach)
         round_s = round_seconds(cost, start_pos=sequence.num_computed, num_sequences=num_sharing)
 
         def price(num: int) -> float:
@@ -180,8 +236,9 @@ class SpeculationControl:
         count, gain_s = best_count(odds, token_s=token_s, price=price, most=most)
         if not count:
             record.stop = _stop(NoDraft.COST, record.model, step, sequence, draft_s=round_s)
-            is_probe = record.asleep_until > 0 and best_count(1.0, token_s=token_s, price=price, most=most)[0]
-            self._sleep(record, step)
+            may_pay = best_count(1.0, token_s=token_s, price=price, most=most)[0] > 0
+            is_probe = may_pay and record.model.has_slept(record.num_steps)
+            record.model.sleep(record.num_steps + PROBE_EVERY, beside=step.num_sequences)
             if not is_probe:
                 return None
         num_unread, num_left = model.num_unread(sequence), _num_left(sequence)
@@ -191,42 +248,49 @@ class SpeculationControl:
             return None
         return _Offer(sequence, record, count or 1, draft_s=(count or 1) * round_s, read_s=read_s)
 
-    def _sleep(self, record: DraftRecord, step: DraftedStep) -> None:
-        """The model is not asked for this sequence again for a while, unless the batch changes."""
-        record.asleep_until = record.num_steps + PROBE_EVERY
-        record.asleep_beside = step.num_sequences
-
     def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
         """See core.strategy.Speculator."""
-        step_s = cost.seconds(rows)
         model_s, self._model_s = self._model_s, 0.0
-        decodes = [row for row in rows if row.phase is Phase.DECODE]
-        drafted = [row for row in decodes if row.draft_token_ids]
+        if not (num_grown or model_s) and self._spell.takes(rows, wall_s=wall_s):
+            return
+        self._book_spell()
+        step_s = cost.seconds(rows)
+        self._earn(step_s)
+        num_decodes = sum([row.phase is Phase.DECODE for row in rows])
+        if not num_decodes:
+            return
+        drafted = [row for row in rows if row.draft_token_ids]
         plain_s = cost.seconds(row.without_drafts for row in rows) if drafted else step_s
+        is_plain, is_alone = not (drafted or model_s), num_decodes == len(rows)
+        self._num_since_plain = 0 if is_plain else self._num_since_plain + 1
+        if is_alone:  # a prefill beside it is no matter of drafts
+            self._time.see(wall_s=wall_s, plain_cost_s=plain_s, is_plain=is_plain)
+        if is_plain:
+            self._spell.begin(len(rows) if is_alone else 0, step_s=step_s)
+            return
+        self._spell.begin(0, step_s=0.0)
+        self._settle(drafted, num_grown, extra_s=step_s - plain_s, model_s=model_s, token_s=plain_s / num_decodes)
+        for row in drafted:
+            if (record := self._records.get(row.sequence_id)) is not None:
+                record.verify(
+                    num_drafted=len(row.draft_token_ids),
+                    num_accepted=max(num_grown.get(row.sequence_id, 0) - 1, 0),
+                    plain_cost_s=plain_s if is_alone else 0.0,
+                )
+
+    def _book_spell(self) -> None:
+        """The plain steps since the last that was booked."""
+        spell = self._spell
+        if spell.num_steps:
+            cost_s = spell.num_steps * spell.step_s
+            self._earn(cost_s)
+            self._time.see(wall_s=spell.wall_s, plain_cost_s=cost_s, is_plain=True)
+            self._num_since_plain = 0
+            spell.begin(spell.num_rows, step_s=spell.step_s)
+
+    def _earn(self, step_s: float) -> None:
         for purse in (self._lookup_purse, self._model_purse):
             purse.earn(step_s)
-        if not decodes:
-            return
-        if drafted or model_s:
-            self._settle(drafted, num_grown, extra_s=step_s - plain_s, model_s=model_s, token_s=plain_s / len(decodes))
-        is_alone = len(rows) == len(decodes)
-        self._see(decodes, num_grown, plain_cost_s=plain_s, wall_s=wall_s if is_alone else None)
-        self._num_since_plain = self._num_since_plain + 1 if drafted or model_s else 0
-        if is_alone and not self._num_since_plain:
-            self._pace.see(wall_s=wall_s, cost_s=step_s)
-
-    def _see(
-        self, decodes: Seq[RowPlan], num_grown: Mapping[int, int], *, plain_cost_s: float, wall_s: float | None
-    ) -> None:
-        """Write a step into the records of its sequences."""
-        for row in decodes:
-            record, grown = self._records.get(row.sequence_id), num_grown.get(row.sequence_id, 0)
-            if record is None or not grown:
-                continue
-            if row.draft_token_ids:
-                record.verify(num_drafted=len(row.draft_token_ids), num_accepted=grown - 1)
-            if wall_s is not None:
-                record.live_through(num_grown=grown, plain_cost_s=plain_cost_s, wall_s=wall_s)
 
     def _settle(
         self,
@@ -243,7 +307,7 @@ class SpeculationControl:
         for purse, of_model in ((self._lookup_purse, False), (self._model_purse, True)):
             rows = [row for row in drafted if is_models[row.sequence_id] is of_model]
             num_drafted = sum(len(row.draft_token_ids) for row in rows)
-            num_accepted = sum(num_grown.get(row.sequence_id, 1) - 1 for row in rows)
+            num_accepted = sum(max(num_grown.get(row.sequence_id, 0) - 1, 0) for row in rows)
             spent_s = (extra_s * num_drafted / num_all if num_all else 0.0) + (model_s if of_model else 0.0)
             refused_share = (num_drafted - num_accepted) / num_drafted if num_drafted else 1.0
             purse.settle(spent_s=spent_s, saved_s=num_accepted * token_s, refused_share=refused_share)
@@ -259,6 +323,8 @@ class SpeculationControl:
 
     def forget(self, sequence_id: int) -> Speculation | None:
         """See core.strategy.Speculator."""
+        self._book_spell()
+        self._spell.sleep(0, num_sequences=0)
         kv_bytes = 0
         if self.lookup is not None:
             self.lookup.forget(sequence_id)
@@ -266,7 +332,7 @@ class SpeculationControl:
             kv_bytes = self.model.held_bytes(sequence_id)
             self.model.forget(sequence_id)
         record = self._records.pop(sequence_id, None)
-        return None if record is None else record.told(self._pace, kv_bytes=kv_bytes)
+        return None if record is None else record.told(self._time, kv_bytes=kv_bytes)
 
 
 def _num_left(sequence: Sequence) -> int:

@@ -20,7 +20,7 @@ class Acceptance:
     right: float = PRIOR_RIGHT
     wrong: float = PRIOR_WRONG
     reach: int = FIRST_REACH  # tokens to draft at most: twice as many after each draft that was right to its end
-    asleep_until: int = 0  # step of the sequence
+    asleep_until: int = 0  # step of the engine
     asleep_beside: int = 0  # while so many sequences decode
 
     @property
@@ -33,16 +33,19 @@ class Acceptance:
         self.wrong = self.wrong * FORGETTING + (num_accepted < num_drafted)
         self.reach = max(self.reach, 2 * num_drafted) if num_accepted == num_drafted else num_accepted + FIRST_REACH
 
-    def sleep(self, until: int, *, beside: int) -> None:
-        """It did not pay: nothing of it is looked at before that step, unless the batch changes."""
-        self.asleep_until, self.asleep_beside = until, beside
+    def sleep(self, step: int, *, every: int, beside: int) -> None:
+        """It does not pay: nothing of it is looked at before the next step of so many, unless the batch changes.
 
-    def is_awake(self, num_steps: int, *, beside: int) -> bool:
-        return num_steps >= self.asleep_until or beside != self.asleep_beside
+        All sequences wake in the same steps, so that the steps between can pass without a look.
+        """
+        self.asleep_until, self.asleep_beside = (step // every + 1) * every, beside
 
-    def has_slept(self, num_steps: int) -> bool:
+    def is_awake(self, step: int, *, beside: int) -> bool:
+        return step >= self.asleep_until or beside != self.asleep_beside
+
+    def has_slept(self, step: int) -> bool:
         """To the end: it may be tried again, whatever the odds say."""
-        return num_steps >= self.asleep_until > 0
+        return step >= self.asleep_until > 0
 
 
 @dataclass(slots=True)
@@ -78,7 +81,6 @@ class DraftRecord:
     lookup: Acceptance = field(default_factory=Acceptance)
     model: Acceptance = field(default_factory=Acceptance)
     guesser: Acceptance | None = None  # whose guess the present step verifies
-    num_steps: int = 0
     stop: DraftStop | None = None  # why the last steps went without
     _drafted: int = 0
     _accepted: int = 0

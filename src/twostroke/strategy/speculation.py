@@ -34,6 +34,7 @@ class _Offer:
     sequence: Sequence
     record: DraftRecord
     num_tokens: int
+    is_probe: bool  # it should not pay, but that is to be seen again
     draft_s: float = 0.0  # of the draft model for these tokens
     read_s: float = 0.0  # of the draft model before its first guess: lost for sure if nothing is right
 
@@ -47,6 +48,7 @@ class SpeculationControl:
     _lookup_purse: Purse = field(init=False)
     _model_purse: Purse = field(init=False)
     _model_s: float = 0.0  # StepCost of the draft model for the present step
+    _step: int = 0  # of the engine's steps with decode
     _num_since_plain: int = CONTROL_EVERY  # decode steps; the very first is a control too
     _time: DecodeTime = field(default_factory=DecodeTime)
     _spell: PlainSpell = field(default_factory=PlainSpell)
@@ -72,8 +74,9 @@ class SpeculationControl:
         if not decoding:
             return {}
         self._book_spell()
-        num_steps, beside = 1 + self._spell.counted(), len(decoding)
-        awake = [each for each in decoding if self._is_awake(each, num_steps=num_steps, beside=beside)]
+        beside = len(decoding)
+        self._step += 1 + self._spell.counted()
+        awake = [each for each in decoding if self._is_awake(each, beside=beside)]
         if self._num_since_plain >= CONTROL_EVERY:
             return {}
         if not awake:
@@ -122,24 +125,23 @@ class SpeculationControl:
             record = self._records[sequence.sequence_id]
             kinds = ((self.lookup, record.lookup), (self.model, record.model))
             wakes = min(acceptance.asleep_until for guesser, acceptance in kinds if guesser is not None)
-            nearest.append(wakes - record.num_steps)
-        return min(nearest) - 1
+            nearest.append(wakes)
+        return min(nearest) - self._step - 1
 
-    def _is_awake(self, sequence: Sequence, *, num_steps: int, beside: int) -> bool:
-        """Count its steps; whether it is worth a look."""
+    def _is_awake(self, sequence: Sequence, *, beside: int) -> bool:
+        """Whether a guess for it is worth a look."""
         record = self._records.get(sequence.sequence_id)
         if record is None:
             record = DraftRecord(self._time.wall_s, self._time.plain_cost_s)
             self._records[sequence.sequence_id] = record
-        record.num_steps += num_steps
         record.guesser = None
-        return (self.lookup is not None and record.lookup.is_awake(record.num_steps, beside=beside)) or (
-            self.model is not None and record.model.is_awake(record.num_steps, beside=beside)
+        return (self.lookup is not None and record.lookup.is_awake(self._step, beside=beside)) or (
+            self.model is not None and record.model.is_awake(self._step, beside=beside)
         )
 
     def _guess(self, sequence: Sequence, record: DraftRecord, most: int, *, beside: int) -> tuple[int, ...]:
         """From the text."""
-        if self.lookup is None or not record.lookup.is_awake(record.num_steps, beside=beside):
+        if self.lookup is None or not record.lookup.is_awake(self._step, beside=beside):
             return ()
         return tuple(self.lookup.propose(sequence, min(most, record.lookup.reach)))
 
@@ -155,23 +157,25 @@ class SpeculationControl:
         )
         if not count:
             record.stop = _stop(NoDraft.COST, record.lookup, step, sequence)
-            is_probe = record.lookup.has_slept(record.num_steps)
-            record.lookup.sleep(record.num_steps + PROBE_EVERY, beside=step.num_sequences)
+            is_probe = record.lookup.has_slept(self._step)
+            record.lookup.sleep(self._step, every=PROBE_EVERY, beside=step.num_sequences)
             if not is_probe:
                 return None
-        return _Offer(sequence, record, count or 1)
+        return _Offer(sequence, record, count or 1, is_probe=not count)
 
     def _paid(self, offer: _Offer, acceptance: Acceptance, step: DraftedStep, left_s: float) -> float | None:
         """Let an offer join the step; what it takes from the purse, or None where that has too little."""
         extra_s = step.extra_s(offer.sequence, offer.num_tokens)
         risk_s = offer.read_s + (extra_s + offer.draft_s) * (1 - acceptance.odds)
         if risk_s > left_s or left_s <= 0:
-            draft_s = offer.draft_s / offer.num_tokens
-            offer.record.stop = _stop(NoDraft.SHARE, acceptance, step, offer.sequence, draft_s=draft_s)
-            acceptance.sleep(offer.record.num_steps + SAVE_STEPS, beside=step.num_sequences)
+            if not offer.is_probe:
+                draft_s = offer.draft_s / offer.num_tokens
+                offer.record.stop = _stop(NoDraft.SHARE, acceptance, step, offer.sequence, draft_s=draft_s)
+            every = PROBE_EVERY if offer.is_probe else SAVE_STEPS
+            acceptance.sleep(self._step, every=every, beside=step.num_sequences)
             return None
         offer.record.guesser = acceptance
-        if offer.num_tokens > 1:
+        if not offer.is_probe:
             offer.record.stop = None
         step.add(offer.sequence, offer.num_tokens)
         return risk_s
@@ -206,7 +210,7 @@ class SpeculationControl:
                 sharing.append((sequence, record))
             else:
                 record.stop = _stop(reason, record.model, step, sequence)
-                record.model.sleep(record.num_steps + PROBE_EVERY, beside=step.num_sequences)
+                record.model.sleep(self._step, every=PROBE_EVERY, beside=step.num_sequences)
         cost = model.cost()
         while sharing:
             made = [self._offer_of(model, cost, each, step, num_sharing=len(sharing)) for each in sharing]
@@ -237,8 +241,8 @@ class SpeculationControl:
         if not count:
             record.stop = _stop(NoDraft.COST, record.model, step, sequence, draft_s=round_s)
             may_pay = best_count(1.0, token_s=token_s, price=price, most=most)[0] > 0
-            is_probe = may_pay and record.model.has_slept(record.num_steps)
-            record.model.sleep(record.num_steps + PROBE_EVERY, beside=step.num_sequences)
+            is_probe = may_pay and record.model.has_slept(self._step)
+            record.model.sleep(self._step, every=PROBE_EVERY, beside=step.num_sequences)
             if not is_probe:
                 return None
         num_unread, num_left = model.num_unread(sequence), _num_left(sequence)
@@ -246,7 +250,7 @@ class SpeculationControl:
         if count and read_s > gain_s * num_left / (1 + expected_right(odds, count)):
             record.stop = _stop(NoDraft.COST, record.model, step, sequence, draft_s=round_s + read_s / num_left)
             return None
-        return _Offer(sequence, record, count or 1, draft_s=(count or 1) * round_s, read_s=read_s)
+        return _Offer(sequence, record, count or 1, not count, draft_s=(count or 1) * round_s, read_s=read_s)
 
     def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
         """See core.strategy.Speculator."""

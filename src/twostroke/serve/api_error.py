@@ -52,7 +52,8 @@ def as_api_error(
     """
     if isinstance(error, ParamsError):
         fields = {"prompt": prompt_field, "structure": structure_field}
-        return ApiError(message, param=fields.get(error.field, error.field))
+        field = fields.get(error.field, error.field)
+        return ApiError(message.replace("structure", field, 1) if error.field == "structure" else message, param=field)
     if isinstance(error, ChatTemplateError):
         return ApiError(message, param=prompt_field, code="chat_template")
     if isinstance(error, QueueFullError):

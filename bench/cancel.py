@@ -68,7 +68,7 @@ def main() -> None:
         for number in range(options.cancels):
             if time.monotonic() > end_s:
                 break
-            kind = "prefill" if number % 2 == 0 else "decode"
+            kind = "decode" if number < options.cancels // 2 else "prefill"
             prompt = prompt_of(llm, options.prompt, rng) if kind == "prefill" else prompt_of(llm, 100, rng)
             kinds[kind].append(cancel_once(llm, prompt, rng, whole_s=whole_s if kind == "prefill" else None))
         after = llm.snapshot()

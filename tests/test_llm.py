@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from tests.builders_gguf import write_llama
 from tests.builders_llm import ANSWER, LOOP, config_of, open_llm, write_puppet
 from tests.cases.puppet import EOS, byte_token
 from tests.model.hf_builders import make_folder, write_json
+from twostroke.core.account import StepRecord
 from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.ledger import Part
+from twostroke.core.peaks import Peaks
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import (
     CapacityError,
@@ -819,3 +822,19 @@ def test_a_structure_that_does_not_compile_is_refused_before_anything_is_queued(
     with pytest.raises(ParamsError, match="structure of kind regex is refused"):
         llm.generate("why?", SamplingParams(structure=Structure(kind=StructureKind.REGEX, source="(")))
     wait_idle(llm)
+
+
+def test_what_steps_used_of_the_machine_is_their_cost_over_their_time(llm: LLM) -> None:
+    steps: list[StepRecord] = []
+    llm.observe_steps(steps.append)
+    llm.generate("why?", SamplingParams(max_tokens=4, ignore_eos=True))
+    slow = Peaks(
+        threads=1, isa=llm.isa, int8_ops_per_s=1e9, bf16_ops_per_s=1e9, fp32_ops_per_s=1e9, read_bytes_per_s=1e9
+    )
+    fast = replace(slow, int8_ops_per_s=2e9, bf16_ops_per_s=2e9, fp32_ops_per_s=2e9, read_bytes_per_s=4e9)
+    compute, bandwidth = llm.use_of(steps, slow)
+    assert compute > 0
+    assert bandwidth == pytest.approx(
+        sum(llm.weight_bytes for _ in steps) / 1e9 / sum(step.logits_s - step.start_s for step in steps), rel=0.2
+    )
+    assert list(llm.use_of(steps, fast)) == pytest.approx([compute / 2, bandwidth / 4])

@@ -47,8 +47,8 @@ from twostroke.load import ARITHMETIC_VERSION, load_model
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
 from twostroke.model.facts import ModelFacts, read_facts
 from twostroke.params import MAX_PROMPT_SCORES, BeamSearch, SamplingParams
-from twostroke.phase_use import phase_report
-from twostroke.program.cost import Row
+from twostroke.phase_use import peak_seconds, phase_report
+from twostroke.program.cost import Cost, Row
 from twostroke.prompt import Message, Prompt, as_chat, contents_of, is_chat, refuse_lone_surrogates, several
 from twostroke.stop_pattern import compile_patterns
 from twostroke.structure import Structure
@@ -424,6 +424,13 @@ class LLM:
                 f"{free / 1e9:.2f} GB are free: {free // (4 * self.program.vocab_size)} tokens fit"
             )
         return self._worker.ask(lambda engine: engine.logits(ids, last=rows))
+
+    def use_of(self, steps: Sequence[StepRecord], peaks: Peaks) -> tuple[float, float]:
+        """Shares of the peaks of arithmetic and of reads that these steps reached, from their plans to their logits."""
+        costs = Cost.total(self._loaded.cost.step(step.rows) for step in steps)
+        compute_s, bytes_s = peak_seconds(costs, peaks)
+        wall_s = sum(step.logits_s - step.start_s for step in steps)
+        return compute_s / wall_s, bytes_s / wall_s
 
     def report(self, result: Result, peaks: Peaks | None) -> PhaseReport:
         """Both phases of a result, judged against the machine's peaks where they are known."""

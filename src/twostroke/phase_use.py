@@ -75,14 +75,18 @@ def judge(cost: Cost, *, time_s: float, peaks: Peaks) -> tuple[Bound, float]:
 
     The share returned is of the resource named; under overhead, of the more used one.
     """
-    compute_s = sum(flops / rate for flops, rate in _rates(cost, peaks))
-    bytes_s = cost.bytes_read / peaks.read_bytes_per_s
+    compute_s, bytes_s = peak_seconds(cost, peaks)
     rest_s = time_s - max(compute_s, bytes_s)
     if rest_s > max(compute_s, bytes_s):
         return Bound.OVERHEAD, max(compute_s, bytes_s) / time_s
     if compute_s > bytes_s:
         return Bound.COMPUTE, compute_s / time_s
     return Bound.BANDWIDTH, bytes_s / time_s
+
+
+def peak_seconds(cost: Cost, peaks: Peaks) -> tuple[float, float]:
+    """What arithmetic and reads would take at their peaks."""
+    return sum(flops / rate for flops, rate in _rates(cost, peaks)), cost.bytes_read / peaks.read_bytes_per_s
 
 
 def _rates(cost: Cost, peaks: Peaks) -> Iterable[tuple[int, float]]:

@@ -15,6 +15,7 @@ from twostroke.chat.chat import Chat
 from twostroke.chat.reader import AnswerReader
 from twostroke.core.account import Account, StepRecord
 from twostroke.core.event import Beam, Event, FinishEvent, KVUsage, Timing, TokenEvent, Usage
+from twostroke.core.peaks import Peaks
 from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
 from twostroke.core.step import ScoredToken, TokenLogprob
@@ -150,6 +151,10 @@ class ScriptedModel:
             return prompt
         self.chats.append(prompt)
         return prompt.messages
+
+    def use_of(self, steps: Sequence[StepRecord], peaks: Peaks) -> tuple[float, float]:
+        """Made up of how many there are."""
+        return len(steps) / 100, len(steps) / 10
 
     def observe_steps(self, observer: Callable[[StepRecord], None]) -> None:
         self.step_observers.append(observer)
@@ -297,6 +302,7 @@ class ScriptedLoader:
         self.models = dict(models)
         self.needs = dict(needs or {})
         self.failures: list[Exception] = []
+        self.known_peaks: Peaks | None = None
         self.loads: list[str] = []
         self.given_bytes: list[int] = []
         self.gate = threading.Event()  # loads wait for it
@@ -312,6 +318,9 @@ class ScriptedLoader:
         if self.failures:
             raise self.failures.pop(0)
         return self.models[source]
+
+    def peaks(self, model: ServedModel) -> Peaks | None:
+        return self.known_peaks
 
     def default_params(self, source: str) -> SamplingParams:
         return self.models[source].default_params

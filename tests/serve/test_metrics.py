@@ -17,6 +17,7 @@ from tests.serve.serve_builders import ScriptedModel, client_of, make_chat, make
 from twostroke.core.account import Account, StepRecord
 from twostroke.core.event import DraftStop, FinishEvent, KVUsage, NoDraft, Speculation, Timing, TokenEvent, Usage
 from twostroke.core.ledger import Part
+from twostroke.core.peaks import Peaks
 from twostroke.core.phase import Phase
 from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
@@ -24,7 +25,7 @@ from twostroke.core.step import RowPlan
 from twostroke.errors import CapacityError, QueueFullError
 from twostroke.serve.answers import Answers, CancelCause
 from twostroke.serve.json_log import JsonLines
-from twostroke.serve.metrics import MODEL_LABEL, SECONDS, ModelMetrics, ServerMetrics, gauges
+from twostroke.serve.metrics import MAX_JUDGED, MODEL_LABEL, SECONDS, ModelMetrics, ServerMetrics, gauges
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 IDLE = Snapshot(
@@ -42,7 +43,7 @@ IDLE = Snapshot(
 
 def numbers(metrics: ModelMetrics, now: Snapshot = IDLE) -> dict[str, float]:
     """Every sample by its name without the prefix, labels as Prometheus writes them."""
-    return numbers_of(ServerMetrics().text([("m", metrics, now)]).decode())
+    return numbers_of(ServerMetrics().text([("m", metrics, now, {})]).decode())
 
 
 def numbers_of(text: str) -> dict[str, float]:
@@ -338,6 +339,53 @@ def test_the_server_listens_to_the_steps_of_its_model() -> None:
     model = ScriptedModel()
     with client_of(model):
         assert model.step_observers
+
+
+# Utilisation
+
+PEAKS = Peaks(
+    threads=1, isa="portable", int8_ops_per_s=1.0, bf16_ops_per_s=1.0, fp32_ops_per_s=1.0, read_bytes_per_s=1.0
+)
+
+
+def make_step(start_s: float, *phases: Phase) -> StepRecord:
+    rows = tuple(RowPlan(number, 8, 1, phase, needs_logits=True) for number, phase in enumerate(phases))
+    ids = tuple(f"r{number}" for number in range(len(rows)))
+    end_s = start_s + 0.01
+    return StepRecord(
+        start_s=start_s, logits_s=end_s, sampled_s=end_s, handed_s=end_s, rows=rows, request_ids=ids, cost=make_cost()
+    )
+
+
+@pytest.mark.parametrize("peaks", [PEAKS, None])
+def test_what_recent_steps_used_of_the_machine_is_told_where_its_peaks_are_known(peaks: Peaks | None) -> None:
+    model = ScriptedModel()
+    with client_of(model) as client:
+        (slot,) = client.app.state.routes._models.slots  # type: ignore[attr-defined]
+        slot.peaks = peaks
+        now_s = model.now()
+        for ago_s, phases in ((600.0, [Phase.PREFILL]), (1.0, [Phase.DECODE]), (0.5, [Phase.DECODE] * 2)):
+            slot.metrics.observe_step(make_step(now_s - ago_s, *phases))
+        slot.metrics.observe_step(make_step(now_s, Phase.DECODE, Phase.PREFILL))
+        found = numbers_of(client.get("/metrics").text)
+    told = {name: value for name, value in found.items() if name.startswith("phase_utilisation")}
+    if peaks is None:
+        assert not told
+        return
+    assert {name.partition("{")[2]: value for name, value in told.items()} == {
+        "phase=decode,resource=compute}": 0.02,
+        "phase=decode,resource=bandwidth}": 0.2,
+        "phase=mixed,resource=compute}": 0.01,
+        "phase=mixed,resource=bandwidth}": 0.1,
+    }
+
+
+def test_only_the_latest_steps_are_priced() -> None:
+    metrics = ModelMetrics()
+    for number in range(3 * MAX_JUDGED):
+        metrics.observe_step(make_step(float(number), Phase.DECODE))
+    (steps,) = metrics.steps_since(0.0).values()
+    assert [step.start_s for step in steps] == [float(2 * MAX_JUDGED + number) for number in range(MAX_JUDGED)]
 
 
 # The log

@@ -63,7 +63,7 @@ def ensure_peaks(
 
     It is made while fewer than NUM_PROBES are known, and when `are_beaten` says that the known peaks are too low.
     """
-    read_bytes = min(max(weight_bytes, MIN_READ_BYTES), MAX_READ_BYTES) >> 20 << 20
+    read_bytes = _read_bytes(weight_bytes)
     path = _cache_path(home, isa=isa, threads=threads, read_bytes=read_bytes)
     known = _load(path)
     if known is not None and known.num_probes >= NUM_PROBES and not are_beaten(known.peaks):
@@ -73,6 +73,12 @@ def ensure_peaks(
     best = measured if known is None else _best(known, measured)
     _store(path, best)
     return best.peaks
+
+
+def known_peaks(*, home: Path, isa: str, threads: int, weight_bytes: int) -> Peaks | None:
+    """What earlier runs have found, without a probe that would disturb others."""
+    known = _load(_cache_path(home, isa=isa, threads=threads, read_bytes=_read_bytes(weight_bytes)))
+    return None if known is None else known.peaks
 
 
 def measure_peaks(probe: Probe, *, isa: str, threads: int, clock: Clock) -> Peaks:
@@ -110,6 +116,11 @@ def best_rate(run: Callable[[], int], clock: Clock, *, budget_s: float) -> float
         best = max(best, amount / (clock.now() - began_s))
         num_runs += 1
     return best
+
+
+def _read_bytes(weight_bytes: int) -> int:
+    """How much a probe of reads goes over: as much as a step, within reason."""
+    return min(max(weight_bytes, MIN_READ_BYTES), MAX_READ_BYTES) >> 20 << 20
 
 
 def _cache_path(home: Path, *, isa: str, threads: int, read_bytes: int) -> Path:

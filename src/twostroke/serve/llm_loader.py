@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twostroke.config import Config
+from twostroke.core.peaks import Peaks
 from twostroke.footprint import Footprint, footprint
 from twostroke.llm import LLM
+from twostroke.measure.peaks import known_peaks
 from twostroke.model.catalog import OLLAMA_PREFIX, list_models, model_defaults, resolve_model
 from twostroke.model.facts import ModelFacts, read_facts
 from twostroke.params import SamplingParams
 from twostroke.serve.model_slot import ModelEntry
+from twostroke.serve.served_model import ServedModel
 
 LATEST = ":latest"  # the tag of a name without one
 
@@ -47,6 +50,12 @@ class LLMLoader:
         # Beside the first requests: the first of them that has a structure would hold up all others.
         threading.Thread(target=llm.prepare_structures, name="twostroke-vocabulary").start()
         return llm
+
+    def peaks(self, model: ServedModel) -> Peaks | None:
+        """Those earlier runs have measured: a probe now would disturb whoever is served."""
+        assert isinstance(model, LLM), model
+        home = self.config.home
+        return known_peaks(home=home, isa=model.isa, threads=model.threads, weight_bytes=model.weight_bytes)
 
     def default_params(self, source: str) -> SamplingParams:
         return model_defaults(source, ollama_models=self.config.ollama_models).params

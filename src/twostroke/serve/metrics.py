@@ -5,7 +5,8 @@ An answer is a sequence: a request for n of them counts n times, here as in `num
 has numbers of its own; a scrape tells them apart by `model_name`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -25,8 +26,12 @@ MODEL_LABEL = "model_name"  # vLLM's
 # From half a millisecond, as tokens of small models come faster than the first bucket most dashboards have.
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+MAX_JUDGED = 64  # steps of a kind: enough for a mean, few enough to be priced at every scrape
 REJECTIONS = ("queue_full", "context_length_exceeded", "closing", "insufficient_memory")
 LOST = (FinishReason.CANCELLED, FinishReason.ERROR)
+
+
+PhaseUse = Mapping[str, tuple[float, float]]  # kind of step -> shares of the peaks of arithmetic and of reads
 
 
 class ModelMetrics:
@@ -61,6 +66,7 @@ class ModelMetrics:
         self._wasted = self._counter("wasted_tokens", "Tokens computed for answers nobody got.", labels=("phase",))
         self._spec_tokens = self._counter("spec_tokens", "Guessed tokens, by what became of them.", labels=("kind",))
         self._spec_stops = self._counter("spec_stops", "Answers that guessed no more, by why.", labels=("reason",))
+        self._steps = {kind: deque[StepRecord](maxlen=MAX_JUDGED) for kind in ("prefill", "decode", "mixed")}
         self._latest: dict[tuple[int, int], _Latest] = {}  # of running answers
 
     def _seconds(self, name: str, text: str, *, labels: tuple[str, ...] = ()) -> Histogram:
@@ -138,14 +144,23 @@ class ModelMetrics:
         kind = "mixed" if len(phases) > 1 else next(iter(phases)).value
         self._step.labels(kind).observe(record.handed_s - record.start_s)
         self._step_tokens.observe(sum([row.num_tokens for row in record.rows]))
+        self._steps[kind].append(record)
+
+    def steps_since(self, start_s: float) -> dict[str, list[StepRecord]]:
+        """The latest steps of each kind, as far as they began after `start_s`."""
+        recent = {
+            kind: [step for step in list(steps) if step.start_s >= start_s] for kind, steps in self._steps.items()
+        }
+        return {kind: steps for kind, steps in recent.items() if steps}
 
     # Scraping
 
-    def collect(self, now: Snapshot | None) -> Iterator[Metric]:
+    def collect(self, now: Snapshot | None, use: PhaseUse) -> Iterator[Metric]:
         """Everything; `now` is the engine at this moment, None while it is not loaded."""
         yield from self._registry.collect()
         if now is not None:
             yield from gauges(now)
+            yield utilisation(use)
 
 
 class ServerMetrics:
@@ -166,11 +181,11 @@ class ServerMetrics:
         if error.code in REJECTIONS:
             self._rejections.labels(error.code).inc()
 
-    def text(self, models: Iterable[tuple[str, ModelMetrics, Snapshot | None]]) -> bytes:
+    def text(self, models: Iterable[tuple[str, ModelMetrics, Snapshot | None, PhaseUse]]) -> bytes:
         """Prometheus' text format: the server's numbers, and those of every model by its name."""
         families = {family.name: family for family in self._registry.collect()}
-        for name, metrics, now in models:
-            for family in metrics.collect(now):
+        for name, metrics, now, use in models:
+            for family in metrics.collect(now, use):
                 labelled = [each._replace(labels={MODEL_LABEL: name, **each.labels}) for each in family.samples]
                 family.samples, known = [], families.setdefault(family.name, family)
                 known.samples += labelled
@@ -194,6 +209,19 @@ class _Scrape(CollectorRegistry):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._families
+
+
+def utilisation(use: PhaseUse) -> Metric:
+    """What the latest steps used of the machine; no sample where none ran or the peaks are not known."""
+    family = GaugeMetricFamily(
+        f"{PREFIX}_phase_utilisation",
+        "Share of the measured peak that the latest steps reached, 0 to 1.",
+        labels=("phase", "resource"),
+    )
+    for phase, (compute, bandwidth) in use.items():
+        family.add_metric((phase, "compute"), compute)
+        family.add_metric((phase, "bandwidth"), bandwidth)
+    return family
 
 
 def gauges(now: Snapshot) -> Iterator[Metric]:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from twostroke.core.clock import WallClock
+from twostroke.core.peaks import Peaks
 from twostroke.errors import CapacityError, ConfigError
 from twostroke.footprint import Footprint
 from twostroke.model.facts import ModelFacts
@@ -35,6 +36,9 @@ class Loader(Protocol):
 
     def load(self, source: str, *, memory_bytes: int) -> ServedModel:
         """Raises TwostrokeError."""
+
+    def peaks(self, model: ServedModel) -> Peaks | None:
+        """What the machine can do for it, where that is known."""
 
     def default_params(self, source: str) -> SamplingParams:
         """What an absent field means, known without loading. Raises TwostrokeError."""
@@ -226,6 +230,7 @@ class ModelRegistry:
         model.observe_steps(slot.metrics.observe_step)
         model.observe_steps(slot.watchdog.observe_step)
         slot.memory_bytes = need.weight_bytes + model.kv_bytes
+        slot.peaks = self._loader.peaks(model)
         slot.model = model
 
     async def _make_room(self, slot: ModelSlot, need: Footprint) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from twostroke.core.clock import unix_time_s
+from twostroke.core.peaks import Peaks
 from twostroke.serve.metrics import ModelMetrics
 from twostroke.serve.served_model import ServedModel
 from twostroke.serve.watchdog import Watchdog
@@ -52,6 +53,7 @@ class ModelSlot:
         self.metrics = ModelMetrics()
         self.watchdog = Watchdog()
         self.model: ServedModel | None = None
+        self.peaks: Peaks | None = None  # of the machine, where they are known
         self.memory_bytes = 0  # weights, and all that the KV store may grow to
         self.num_uses = 0
         self.last_use = 0  # when the latest ended, in ends

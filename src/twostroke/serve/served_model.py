@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from twostroke.chat.reader import AnswerReader
 from twostroke.core.account import StepRecord
 from twostroke.core.event import Event
+from twostroke.core.peaks import Peaks
 from twostroke.core.snapshot import Snapshot
 from twostroke.params import SamplingParams
 
@@ -38,6 +39,9 @@ class ServedModel(Protocol):
     def now(self) -> float: ...
     def snapshot(self) -> Snapshot: ...
     def close(self) -> None: ...
+    def use_of(self, steps: Sequence[StepRecord], peaks: Peaks) -> tuple[float, float]:
+        """Shares of the peaks of arithmetic and of reads that steps reached."""
+
     def observe_steps(self, observer: Callable[[StepRecord], None]) -> None: ...
     def submit(
         self,

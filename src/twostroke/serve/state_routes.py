@@ -11,10 +11,13 @@ from twostroke.core.clock import unix_time_s
 from twostroke.core.snapshot import Snapshot
 from twostroke.errors import TwostrokeError
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.metrics import PhaseUse
 from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.model_slot import ModelSlot
 from twostroke.serve.routes import Routes, stalled
 from twostroke.serve.told import known_model
+
+RECENT_S = 60.0  # steps older than this say nothing about now
 
 
 class StateRoutes:
@@ -47,7 +50,8 @@ class StateRoutes:
 
     async def metrics_text(self) -> Response:
         now = await self._snapshots()
-        models = [(slot.name, slot.metrics, snapshot) for slot, snapshot in now.items()]
+        use = await asyncio.to_thread(lambda: {slot: _phase_use(slot) for slot in now})
+        models = [(slot.name, slot.metrics, snapshot, use[slot]) for slot, snapshot in now.items()]
         return Response(self._routes.metrics.text(models), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def _snapshots(self) -> dict[ModelSlot, Snapshot | None]:
@@ -103,3 +107,12 @@ def _snapshot(slot: ModelSlot) -> Snapshot | None:
         return model.snapshot()
     except TwostrokeError:  # it was unloaded this moment
         return None
+
+
+def _phase_use(slot: ModelSlot) -> PhaseUse:
+    """Of each kind of step that ran within the last minute, what it used of the machine."""
+    model, peaks = slot.model, slot.peaks
+    if model is None or peaks is None:
+        return {}
+    recent = slot.metrics.steps_since(model.now() - RECENT_S)
+    return {kind: model.use_of(steps, peaks) for kind, steps in recent.items()}

@@ -1,0 +1,149 @@
+"""Ledgers of served requests: do their parts add up to the server's time, and that to the client's?
+
+    python bench/served_ledger.py [-m MODEL] [--requests 1000] [--clients 4] [--seconds 3600] [--seed 1]
+
+Mixed requests against a real server: chats and completions, whole and streamed, several choices, structures, cancels.
+Of each answered one the parts of the record at /v1/requests/{id} must add up to its e2e_s within max(1 ms, 1 %), and
+that must be the client's own time within 5 ms + 2 %. Then a prompt of 4,000 tokens is planted beside a stream: of what
+the stream loses to others at least 95 % must be charged to that prompt. Close other programs first.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from server_client import Reply, Server, ask, get
+
+PERSON = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+WORDS = ("stone", "river", "bread", "window", "paper", "horse", "cloud", "music", "winter", "glass")
+PLANT = 4000
+
+
+@dataclass
+class Seen:
+    """Of every answered request: client's time, server's, the sum of its parts, and how it was asked."""
+
+    rows: list[tuple[float, float, float, str]] = field(default_factory=list)
+    overheads: list[float] = field(default_factory=list)
+    num_cancelled: int = 0
+
+
+async def one(port: int, model: str, number: int, rng: random.Random, seen: Seen) -> None:
+    words = " ".join(rng.choice(WORDS) for _ in range(rng.choice((3, 20, 80))))
+    is_chat, is_stream = rng.random() < 0.5, rng.random() < 0.5
+    fields: dict[str, Any] = {"model": model, "max_tokens": rng.choice((1, 4, 12, 24)), "stream": is_stream}
+    fields |= {"messages": [{"role": "user", "content": words}]} if is_chat else {"prompt": words}
+    kind = rng.choices(("plain", "several", "structured", "cancelled"), (7, 1, 1, 1))[0]
+    if kind == "several":
+        fields["n"] = 2
+    elif kind == "structured":
+        fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "p", "schema": PERSON}}
+    name, path = f"q{number}", "/v1/chat/completions" if is_chat else "/v1/completions"
+    reply = Reply()
+    asking = asyncio.ensure_future(ask(port, path, json.dumps(fields).encode(), request_id=name, reply=reply))
+    if kind == "cancelled":
+        await asyncio.wait({asking}, timeout=rng.random() * 0.2)
+        await get(port, f"/v1/requests/{name}", method="DELETE")
+    await asking
+    record = (await get(port, f"/v1/requests/{name}")).body
+    if "answers" not in record or reply.status not in (200, 499):
+        raise SystemExit(f"{name} {kind}: {reply.status} {reply.body} {reply.events[-1:]}, record {record}")
+    last = max(record["answers"], key=lambda answer: answer["e2e_s"])
+    total_s = sum_of(last["ledger"])
+    if last["finish_reason"] == "cancelled":
+        seen.num_cancelled += 1
+    seen.rows.append((reply.end_s - reply.start_s, last["e2e_s"], total_s, f"{name} {kind} stream={is_stream}"))
+    seen.overheads.append(last["ledger"].get("overhead", 0.0) / last["e2e_s"])
+
+
+def sum_of(ledger: dict[str, Any]) -> float:
+    parts = sum(time_s for part, time_s in ledger.items() if part != "stall")
+    return float(parts + sum(stall["time_s"] for stall in ledger["stall"]))
+
+
+async def mixed(port: int, model: str, options: argparse.Namespace) -> Seen:
+    rng, seen, numbers = random.Random(options.seed), Seen(), iter(range(options.requests))
+    end_s = time.monotonic() + options.seconds
+
+    async def client() -> None:
+        for number in numbers:
+            if time.monotonic() > end_s:
+                return
+            await one(port, model, number, rng, seen)
+
+    await asyncio.gather(*(client() for _ in range(options.clients)))
+    return seen
+
+
+async def planted(port: int, model: str, rng: random.Random) -> tuple[float, float]:
+    """Seconds a stream lost to others, and those of them charged to a long prompt that came beside it."""
+    stream = {"model": model, "prompt": "Once upon a time", "max_tokens": 200, "stream": True, "ignore_eos": True}
+    victim = asyncio.ensure_future(ask(port, "/v1/completions", json.dumps(stream).encode(), request_id="victim"))
+    await asyncio.sleep(0.2)
+    prompt = [rng.randrange(1000, 20_000) for _ in range(PLANT)]
+    plant = {"model": model, "prompt": prompt, "max_tokens": 1, "ignore_eos": True}
+    planting = asyncio.ensure_future(ask(port, "/v1/completions", json.dumps(plant).encode(), request_id="plant"))
+    await asyncio.gather(victim, planting)
+    (answer,) = (await get(port, "/v1/requests/victim")).body["answers"]
+    stalls = answer["ledger"]["stall"]
+    return sum(each["time_s"] for each in stalls), sum(
+        each["time_s"] for each in stalls if each["request_id"] == "plant"
+    )
+
+
+def report(seen: Seen, stall_s: float, charged_s: float) -> bool:
+    open_sums = [row for row in seen.rows if abs(row[2] - row[1]) > max(0.001, 0.01 * row[1])]
+    apart = [row for row in seen.rows if abs(row[0] - row[1]) > 0.005 + 0.02 * row[0]]
+    gaps = sorted(row[0] - row[1] for row in seen.rows)
+    verdicts = {
+        f"parts add up to the server's time: {len(seen.rows) - len(open_sums)} of {len(seen.rows)}": not open_sums,
+        f"the client's time is the server's within 5 ms + 2 %: {len(seen.rows) - len(apart)} of {len(seen.rows)}, "
+        f"apart p50 {median(gaps) * 1e3:.2f} ms, p99 {gaps[int(len(gaps) * 0.99)] * 1e3:.2f} ms": not apart,
+        f"of {stall_s * 1e3:.0f} ms stall {charged_s / stall_s:.1%} are charged to the planted prompt": (
+            charged_s >= 0.95 * stall_s > 0
+        ),
+    }
+    print(
+        f"{len(seen.rows)} requests, {seen.num_cancelled} cancelled; overhead p50 {median(seen.overheads):.2%} of E2E"
+    )
+    for row in sorted(apart, key=lambda row: row[1] - row[0])[:8]:
+        print(f"  apart: {row[3]}: client {row[0] * 1e3:.1f} ms, server {row[1] * 1e3:.1f} ms")
+    for words, holds in verdicts.items():
+        print(f"{'PASS' if holds else 'FAIL'}  {words}")
+    return all(verdicts.values())
+
+
+async def run(options: argparse.Namespace, log: Path) -> bool:
+    server = Server(["-m", options.model], log)
+    await asyncio.to_thread(server.start)
+    try:
+        (model,) = [entry["id"] for entry in (await get(server.port, "/v1/models")).body["data"]]
+        await planted(server.port, model, random.Random(0))  # warms up
+        stall_s, charged_s = await planted(server.port, model, random.Random(1))
+        return report(await mixed(server.port, model, options), stall_s, charged_s)
+    finally:
+        server.kill()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Ledgers of served requests.")
+    parser.add_argument("-m", "--model", default="smollm2:135m")
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--seed", type=int, default=1)
+    with tempfile.TemporaryDirectory() as folder:
+        holds = asyncio.run(run(parser.parse_args(), Path(folder) / "log"))
+    sys.exit(0 if holds else 1)
+
+
+if __name__ == "__main__":
+    main()

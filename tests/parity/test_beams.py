@@ -23,6 +23,7 @@ FAMILIES = ("llama", "qwen3", "gemma3")
 WIDTHS = (1, 2, 3, 4, 5, 6)
 LENGTH_PENALTIES = (-1.0, 0.0, 0.5, 1.0, 2.0)
 EARLY_STOPPING: tuple[Any, ...] = (True, False, "never")
+WAIT_S = 300.0  # ninety searches are under way at once
 PAD_ID = VOCAB_SIZE - 1
 FIRST_CHARACTER = 0x20  # of a vocabulary in which an id is a character: grammars are about text
 PROMPT = [int(token) for token in np.random.default_rng(5).integers(3, VOCAB_SIZE, 11)]
@@ -96,7 +97,7 @@ def check(pair: Pair, beams: Sequence[BeamSearch], *, num_stops: int, max_tokens
     handles = [pair.llm.submit(PROMPT, wish) for wish in wishes]
     for beam, handle in zip(beams, handles, strict=True):
         wanted = theirs(pair, beam, stops=stops, max_tokens=max_tokens, penalty=penalty)
-        compare(handle.result(60).beams, wanted, beam)
+        compare(handle.result(WAIT_S).beams, wanted, beam)
 
 
 def compare(found: Sequence[Beam], wanted: Any, beam: BeamSearch) -> None:
@@ -178,7 +179,7 @@ def test_beams_follow_a_grammar_as_with_the_librarys_processors(pair: Pair, pena
             wanted = theirs(
                 pair, beam, stops=[END_ID], max_tokens=max_tokens, penalty=penalty, allowed=allowed_by_units
             )
-            compare(handle.result(60).beams, wanted, beam)
+            compare(handle.result(WAIT_S).beams, wanted, beam)
 
 
 def test_a_grammar_with_fewer_answers_than_beams_returns_those_there_are(pair: Pair) -> None:

@@ -11,7 +11,6 @@ from twostroke.core.request import Request
 from twostroke.core.sequence import FinishReason, Sequence
 from twostroke.core.step import TokenLogprob
 from twostroke.core.strategy import Growth, Hypothesis
-from twostroke.sample.stop import StopMatcher
 
 
 class _Candidate(NamedTuple):
@@ -93,9 +92,8 @@ class BeamChooser:
         if token_ids[-1] in self._stop_token_ids:
             return FinishReason.STOP
         if self._stop_strings:
-            matcher = StopMatcher(self._stop_strings)
-            matcher.feed(self._text_of(token_ids))
-            if matcher.matched is not None:
+            text = self._text_of(token_ids)
+            if any(stop in text for stop in self._stop_strings):
                 return FinishReason.STOP
         return FinishReason.LENGTH if len(token_ids) == self._max_tokens else None
 

@@ -299,7 +299,7 @@ def test_earlier_calls_and_results_reach_the_model(tmp_path: Path, template: str
     assert "None" not in text
 
 
-@pytest.mark.parametrize("arguments", ["no json", "[1]", 5, None])
+@pytest.mark.parametrize("arguments", ["no json", "[1]", 5, None, '{"a": ' + "[" * 500 + "]" * 500 + "}"])
 def test_arguments_that_are_no_object_are_refused_at_their_place(tmp_path: Path, arguments: Any) -> None:
     path = write_speaker(tmp_path / "speaker.gguf", "The sky", template=templates.HERMES)
     call = {"id": "1", "function": {"name": "f", "arguments": arguments}}

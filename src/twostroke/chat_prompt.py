@@ -13,6 +13,7 @@ from typing import Any
 from twostroke.chat.answer_format import AnswerFormat, answer_format
 from twostroke.chat.call_grammar import before_answer, call_grammar, needs_grammar
 from twostroke.chat.chat import Chat
+from twostroke.chat.nesting import is_too_deep
 from twostroke.chat.reader import AnswerReader
 from twostroke.errors import ParamsError, PromptError
 from twostroke.params import SamplingParams
@@ -239,7 +240,7 @@ def _with_object(call: Any, place: str) -> dict[str, Any]:
             arguments = json.loads(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError):
             arguments = None
-    if not isinstance(arguments, Mapping):
+    if not isinstance(arguments, Mapping) or is_too_deep(arguments):
         raise PromptError(
             f"{place}.function.arguments is no JSON object: send an object, as text or as it is",
             field=f"{place}.function.arguments",

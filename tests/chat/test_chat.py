@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from twostroke.chat.chat import MAX_VARIABLES_BYTES, RESERVED, Chat
+from twostroke.chat.nesting import MAX_LEVELS
 from twostroke.errors import ParamsError, PromptError
 
 USER = [{"role": "user", "content": "hi"}]
@@ -25,6 +26,29 @@ def test_other_variables_are_refused(variables: Any) -> None:
     with pytest.raises(ParamsError) as refused:
         Chat(messages=USER, variables=variables)
     assert refused.value.field == "chat_template_kwargs"
+
+
+@pytest.mark.parametrize("levels", [MAX_LEVELS, 10_000])
+def test_nesting_beyond_reason_is_refused(levels: int) -> None:
+    deep: Any = []
+    for _ in range(levels):
+        deep = [deep]
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"enum": deep}}}
+    for field, asked in (
+        ("messages", {"messages": [{"role": "user", "content": deep}]}),
+        ("tools", {"messages": USER, "tools": [tool]}),
+        ("chat_template_kwargs", {"messages": USER, "chat_template_kwargs": {"a": deep}}),
+    ):
+        with pytest.raises(ParamsError) as refused:
+            Chat.read(**asked)
+        assert refused.value.field == field
+
+
+def test_a_schema_people_write_is_not_too_deep() -> None:
+    schema: Any = {"type": "string"}
+    for _ in range(20):
+        schema = {"type": "object", "properties": {"a": schema}}
+    assert Chat.read(USER, tools=[{"function": {"name": "f", "parameters": schema}}]).tools[0].parameters == schema
 
 
 @pytest.mark.parametrize("messages", ["hi", 5, None])

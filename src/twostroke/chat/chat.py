@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from twostroke.chat.nesting import MAX_LEVELS, is_too_deep
 from twostroke.chat.tools import Tool, ToolChoice, ToolMode, read_choice, read_tools
 from twostroke.errors import ParamsError, PromptError
 
@@ -52,6 +53,11 @@ class Chat:
         if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
             raise PromptError("messages must be a list of messages, each with a role", field="messages")
         _check_variables(self.variables)
+        schemas = [tool.parameters for tool in self.tools]
+        beside = {"messages": messages, "tools": schemas, "chat_template_kwargs": self.variables}
+        for name, value in beside.items():
+            if is_too_deep(value):
+                raise ParamsError(f"{name} is nested more than {MAX_LEVELS} levels deep: flatten it", field=name)
 
     @classmethod
     def read(

@@ -23,6 +23,7 @@ from twostroke.engine.kv_store import KVSize
 from twostroke.params import SamplingParams
 from twostroke.program.reader import KVSpec
 from twostroke.sample.sampler import Sampler
+from twostroke.strategy.ngram import NgramDrafter
 
 Answers = Mapping[tuple[tuple[int, ...], SamplingParams], Seq[int]]  # (prompt, params) -> tokens
 
@@ -97,6 +98,22 @@ class Eager:
     @property
     def refused_share(self) -> float:
         return 0.0
+
+
+class EagerLookup(Eager):
+    """Always takes what the text itself guesses, up to `length` tokens."""
+
+    def __init__(self, *, length: int) -> None:
+        super().__init__(make_drafter(), length=length)
+        self.lookup = NgramDrafter()
+
+    def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
+        guesses = {each.sequence_id: tuple(self.lookup.propose(each, self._length)) for each in decoding}
+        return {sequence_id: guess for sequence_id, guess in guesses.items() if guess}
+
+    def forget(self, sequence_id: int) -> Speculation | None:
+        self.lookup.forget(sequence_id)
+        return super().forget(sequence_id)
 
 
 class Contrary(ScriptedReader):

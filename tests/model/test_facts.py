@@ -43,10 +43,14 @@ def test_metadata_is_json_and_its_arrays_come_where_they_are_wanted(tmp_path: Pa
 def test_an_edit_changes_the_digest(tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     path.write_bytes(build_gguf()[0])
-    before = read_facts(path).digest
-    assert read_facts(path).digest == before
+    before = read_facts(path)
+    assert before.is_current
+    assert read_facts(path).digest == before.digest
     path.write_bytes(path.read_bytes() + b"\0")
-    assert read_facts(path).digest != before
+    assert not before.is_current
+    assert read_facts(path).digest != before.digest
+    path.unlink()
+    assert not before.is_current
 
 
 def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from twostroke.model.mapped_file import FileStamp
 from twostroke.model.metadata import MetadataValue, StringArray
 from twostroke.model.open import open_model
 from twostroke.model.source import ModelSource
@@ -58,6 +59,12 @@ class ModelFacts:
     template: str | None
     metadata: Mapping[str, Any]
     tensors: tuple[TensorFacts, ...]
+    files: tuple[FileStamp, ...] = ()  # that hold the tensors
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the files are still the ones that were read."""
+        return all(file.is_current() for file in self.files)
 
 
 def read_facts(path: Path, *, with_arrays: bool = False) -> ModelFacts:
@@ -78,6 +85,7 @@ def read_facts(path: Path, *, with_arrays: bool = False) -> ModelFacts:
         template=source.chat_template,
         metadata={key: _json(value, with_arrays=with_arrays) for key, value in source.metadata.items()},
         tensors=tensors,
+        files=source.files,
     )
 
 

@@ -128,7 +128,11 @@ class ModelRegistry:
 
     def facts(self, slot: ModelSlot, *, with_arrays: bool = False) -> ModelFacts:
         """What the model's file says. Reads files: not for the event loop. Raises TwostrokeError or OSError."""
-        return self._loader.facts(slot.entry.source, with_arrays=with_arrays)
+        if with_arrays:
+            return self._loader.facts(slot.entry.source, with_arrays=True)
+        if slot.facts is None or not slot.facts.is_current:
+            slot.facts = self._loader.facts(slot.entry.source)
+        return slot.facts
 
     def is_pulled(self, slot: ModelSlot) -> bool:
         """Whether it is served because it is on this machine, not because the server was started with it."""

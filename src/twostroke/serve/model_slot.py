@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from twostroke.core.clock import unix_time_s
 from twostroke.core.peaks import Peaks
+from twostroke.model.facts import ModelFacts
 from twostroke.serve.metrics import ModelMetrics
 from twostroke.serve.served_model import ServedModel
 from twostroke.serve.watchdog import Watchdog
@@ -59,6 +60,7 @@ class ModelSlot:
         self.last_use = 0  # when the latest ended, in ends
         self.keep_alive_s = math.inf
         self.expires_s: int | None = None  # in Unix time, where it is idle and will go
+        self.facts: ModelFacts | None = None  # what its file said when somebody last asked
         self.loading: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 

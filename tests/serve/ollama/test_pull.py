@@ -1,13 +1,16 @@
 """Models fetched over HTTP: progress, what is refused, one at a time, ended when nobody waits."""
 
+import asyncio
+import json
 import threading
 from typing import Any
 
 import pytest
 
 from tests.serve.ollama.ollama_builders import lines_of, ollama_of, problem_of
-from tests.serve.serve_builders import ScriptedShelf
+from tests.serve.serve_builders import ScriptedModel, ScriptedShelf, registry_of
 from twostroke.errors import DownloadError, ModelNotFoundError, TermsError
+from twostroke.serve.app import create_app
 
 PULL = "/api/pull"
 MODEL = {"model": "tiny:1b"}
@@ -97,4 +100,29 @@ def test_a_closing_server_ends_the_download_and_takes_no_other() -> None:
         may_go_on.release(3)
         thread.join(timeout=10)
     assert lines_of(first[0])[-1] == {"error": "the download of tiny:1b was cancelled"}
+    assert shelf.outcome == ["cancelled"]
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_client_that_leaves_before_the_reply_ends_the_download(is_stream: bool) -> None:
+    may_go_on = threading.Semaphore(0)
+    shelf = ScriptedShelf(may_go_on=may_go_on)
+    body = json.dumps(MODEL | {"stream": is_stream}).encode()
+
+    async def receive() -> dict[str, Any]:
+        if not said:
+            said.append(True)
+            return {"type": "http.request", "body": body, "more_body": False}
+        await asyncio.to_thread(shelf.is_fetching.wait, 10)
+        asyncio.get_running_loop().call_later(0.05, may_go_on.release, 3)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        assert message
+
+    said: list[bool] = []
+    app = create_app(registry_of(ScriptedModel()), shelf=shelf)
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": PULL, "headers": headers, "query_string": b""}
+    asyncio.run(app(scope, receive, send))
     assert shelf.outcome == ["cancelled"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.serve.ollama.ollama_builders import CHAT, GENERATE, lines_of, make_ch
 from tests.serve.serve_builders import ScriptedModel, ScriptedShelf, client_of
 from tests.serve.test_several_models import Several
 from twostroke.errors import ModelFileError
+from twostroke.model.facts import ModelFacts
 
 
 @contextmanager
@@ -48,6 +50,31 @@ def test_every_model_is_listed_and_shown_without_being_loaded() -> None:
         assert "num_ctx" not in shown["parameters"]  # what fits is known once it is loaded
         assert "num_ctx" in client.post("/api/show", json={"model": "a"}).json()["parameters"]
         assert models.loader.loads == ["a"]
+
+
+def test_a_file_is_read_again_only_where_it_changed() -> None:
+    with several() as (client, models, _):
+        reads: list[str] = []
+        whole = models.loader.facts
+        is_current = [True]
+
+        class Facts(ModelFacts):
+            @property
+            def is_current(self) -> bool:
+                return is_current[0]
+
+        def facts(source: str, **options: Any) -> Any:
+            reads.append(source)
+            told = whole(source, **options)
+            return Facts(**{field.name: getattr(told, field.name) for field in fields(told)})
+
+        models.loader.facts = facts  # type: ignore[method-assign]
+        for _ in range(2):
+            client.get("/api/tags")
+        assert reads == ["a", "b", "c"]
+        is_current[0] = False
+        client.post("/api/show", json={"model": "b"})
+        assert reads == ["a", "b", "c", "b"]
 
 
 def test_a_file_that_cannot_be_read_hides_no_other() -> None:

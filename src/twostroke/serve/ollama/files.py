@@ -9,6 +9,7 @@ from twostroke.errors import ModelNotFoundError
 from twostroke.model.shelf import Shelf
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.body import parse_object, read_body
+from twostroke.serve.disconnect import watching
 from twostroke.serve.fields import Fields
 from twostroke.serve.harmless import Harmless, among, take_harmless
 from twostroke.serve.limits import LimitsConfig
@@ -35,9 +36,10 @@ class FileRoutes:
         name, is_stream = await asyncio.to_thread(_read_pull, body)
         pull = self._begin_pull(name)
         try:
-            await pull.started()
-            if not is_stream:
-                await pull.ended()
+            async with watching(request.receive, pull.cancel):
+                await pull.started()
+                if not is_stream:
+                    await pull.ended()
         except BaseException:
             pull.cancel()
             raise

@@ -187,6 +187,16 @@ def test_a_raw_prompt_is_not_told_to_think() -> None:
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 
 
+def test_arguments_nested_beyond_reason_are_refused() -> None:
+    nested: Any = {}
+    for _ in range(500):
+        nested = {"a": nested}
+    call = {"function": {"name": "f", "arguments": nested}}
+    with pytest.raises(ApiError, match="messages") as caught:
+        chat(messages=[{"role": "assistant", "tool_calls": [call]}])
+    assert caught.value.status == 400
+
+
 def test_tools_go_beside_the_messages() -> None:
     (prompt,) = chat(tools=[WEATHER]).prompts
     assert [tool.name for tool in prompt.tools] == ["weather"]

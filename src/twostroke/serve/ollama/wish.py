@@ -3,12 +3,12 @@
 Null is absent. Called by the routes; never touches the model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from twostroke.chat.chat import Chat
-from twostroke.chat.tools import Tool, read_tools
+from twostroke.chat.tools import read_tools
 from twostroke.errors import ParamsError
 from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
@@ -77,7 +77,7 @@ def read_generate(values: Mapping[str, Any], *, model: str, defaults: SamplingPa
     take_harmless(fields, HARMLESS_IN_GENERATE)
     fields.end()
     fields.refuse_unknown()
-    asked: Any = prompt if is_raw else Chat(messages=messages, **thought)
+    asked: Any = prompt if is_raw else _chat(messages=messages, **thought)
     return OllamaWish(**shared, prompts=(asked,) if prompt else (), is_chat=False, is_raw=is_raw, context=context)
 
 
@@ -89,13 +89,13 @@ def read_chat(values: Mapping[str, Any], *, model: str, defaults: SamplingParams
     take_harmless(fields, HARMLESS)
     fields.end()
     fields.refuse_unknown()
-    chat = Chat(messages=messages, tools=_tools(tools or []), **thought)
+    chat = _chat(messages=messages, tools=tools or [], **thought)
     return OllamaWish(**shared, prompts=(chat,) if messages else (), is_chat=True)
 
 
-def _tools(values: list[Any]) -> tuple[Tool, ...]:
+def _chat(*, tools: Sequence[Any] = (), **beside: Any) -> Chat:
     try:
-        return read_tools(values) if values else ()
+        return Chat(tools=read_tools(tools) if tools else (), **beside)
     except ParamsError as error:
         raise ApiError(cut(str(error), 4 * MAX_SHOWN), param=error.field) from None
 

@@ -69,7 +69,7 @@ RowChoice RowSampler::sample(const float* logits, int32_t num_logits, const Samp
     } else if (wishes.temperature != 0) {
         scale_.inverse_temperature = state.inverse_temperature();
         choice.token_id = list_survivors(wishes) ? draw_from_survivors(state.noise_key())
-                                                 : draw_from_ranks(state.noise_key());
+                                                 : draw_from_many(state.noise_key());
     }
     if (wishes.num_logprobs) {
         if (is_changed) view(logits, num_logits);
@@ -172,11 +172,12 @@ bool RowSampler::find_best() {
     return true;
 }
 
-// False when the survivors are not listed: they are then all tokens up to last_rank_.
+// False when the survivors are not listed: they are then the first tokens of the ranking that have
+// units_wanted_.
 bool RowSampler::list_survivors(const SamplingWishes& wishes) {
     const bool has_top_k = 0 < wishes.top_k && wishes.top_k < row_.num_logits;
     bool is_listed = has_top_k;
-    last_rank_ = kLastRank;
+    units_wanted_.reset();
     if (has_top_k) keep_top_k(wishes.top_k);
     if (wishes.top_p < 1.0) {
         if (has_top_k)
@@ -185,6 +186,7 @@ bool RowSampler::list_survivors(const SamplingWishes& wishes) {
             is_listed = keep_top_p(wishes.top_p);
     }
     if (wishes.min_p > 0.0) {
+        last_rank_ = units_wanted_ ? border(*units_wanted_) : kLastRank;
         if (!is_listed) gather(floor_of_min_p(wishes.min_p));
         keep_min_p(wishes.min_p);
         is_listed = true;
@@ -224,16 +226,17 @@ float RowSampler::floor_of_best(int32_t k) {
     return maxima_[k - 1];
 }
 
-// False when the survivors are too many to list; last_rank_ is set then.
+// False when the survivors are too many to list; units_wanted_ says then where they end.
 bool RowSampler::keep_top_p(double top_p) {
-    const int64_t wanted = units_of_share(top_p, kernels_.total_units(row_, block_max_.data(), scale_));
+    const int64_t wanted =
+        units_of_share(top_p, kernels_.total_units(row_, block_max_.data(), scale_, -kInfinity));
     for (const float margin : kMargins) {
         if (!try_gather(floor_of_score(-margin), kInfinity, kMany)) break;
         if (weigh() < wanted) continue;
         survivors_.resize(shortest_prefix(wanted));
         return true;
     }
-    find_border(wanted);
+    units_wanted_ = wanted;
     return false;
 }
 
@@ -288,9 +291,22 @@ int64_t RowSampler::weigh() {
 
 size_t RowSampler::shortest_prefix(int64_t wanted) { return shortest_prefix(wanted, ranks_before); }
 
-// Sets last_rank_ to the end of the shortest prefix of the ranking with `wanted` units: units are counted in
-// buckets of scores, and only the bucket where the prefix ends is ranked.
-void RowSampler::find_border(int64_t wanted) {
+// Whether a token is among the shortest prefix of the ranking with `wanted` units: those before it have
+// fewer.
+bool RowSampler::is_within(int32_t id, int64_t wanted) {
+    const float logit = row_.at(id);
+    const int64_t above = kernels_.total_units(row_, block_max_.data(), scale_, logit);
+    const int32_t num_equal = kernels_.collect(row_, block_max_.data(), logit, logit, ids_.data());
+    const auto num_before =
+        std::count_if(ids_.begin(), ids_.begin() + num_equal, [=](int32_t other) { return other < id; });
+    int64_t own = 0;
+    kernels_.units(&logit, 1, scale_, &own);
+    return above + num_before * own < wanted;
+}
+
+// The last rank of the shortest prefix of the ranking with `wanted` units: units are counted in buckets of
+// scores, and only the bucket where the prefix ends is ranked.
+uint64_t RowSampler::border(int64_t wanted) {
     constexpr int32_t kBuckets = 1024;
     constexpr float kPerScore = (kBuckets - 1) / kWeightlessScore;
     const auto bucket_of = [&](float logit) {
@@ -306,15 +322,15 @@ void RowSampler::find_border(int64_t wanted) {
         for (int32_t i = 0; i < size; ++i) buckets[i] = bucket_of(blocks_[block][i]);
         for (int32_t i = 0; i < size; ++i) units_in[buckets[i]] += units[i];
     }
-    int32_t border = 0;
-    while (border < kBuckets - 1 && wanted > units_in[border]) wanted -= units_in[border++];
+    int32_t last = 0;
+    while (last < kBuckets - 1 && wanted > units_in[last]) wanted -= units_in[last++];
     // A little more than the bucket, as the bounds are rounded; then the bucket itself.
-    const float floor = border < kBuckets - 1 ? floor_of_score((border + 1.1) / kPerScore) : -kInfinity;
-    gather(floor, floor_of_score((border - 0.1) / kPerScore));
+    const float floor = last < kBuckets - 1 ? floor_of_score((last + 1.1) / kPerScore) : -kInfinity;
+    gather(floor, floor_of_score((last - 0.1) / kPerScore));
     std::erase_if(survivors_,
-                  [&](const RankedToken& token) { return bucket_of(logit_of(token.rank)) != border; });
+                  [&](const RankedToken& token) { return bucket_of(logit_of(token.rank)) != last; });
     weigh();
-    last_rank_ = survivors_[shortest_prefix(wanted) - 1].rank;
+    return survivors_[shortest_prefix(wanted) - 1].rank;
 }
 
 int32_t RowSampler::draw_from_survivors(const NoiseKey& key) {
@@ -325,6 +341,16 @@ int32_t RowSampler::draw_from_survivors(const NoiseKey& key) {
     for (size_t i = 0; i < survivors_.size(); ++i)
         draw.consider(ids_[i], scale_.score(logit_of(survivors_[i].rank)), words_[i]);
     return draw.id();
+}
+
+// Noise belongs to tokens, so the best of all is the best of every part it is in: only a draw from beyond the
+// survivors makes it worth while to find where they end.
+int32_t RowSampler::draw_from_many(const NoiseKey& key) {
+    last_rank_ = kLastRank;
+    const int32_t id = draw_from_ranks(key);
+    if (!units_wanted_ || is_within(id, *units_wanted_)) return id;
+    last_rank_ = border(*units_wanted_);
+    return draw_from_ranks(key);
 }
 
 int32_t RowSampler::draw_from_ranks(const NoiseKey& key) {
@@ -350,7 +376,7 @@ int32_t RowSampler::draw_from_ranks(const NoiseKey& key) {
 // The model's own log-softmax: sample/logprobs.py. Impossible tokens are left out of the best.
 TokenReport RowSampler::report(int32_t token_id, int32_t num_best) {
     scale_.inverse_temperature = 1.0f;
-    const int64_t units = kernels_.total_units(row_, block_max_.data(), scale_);
+    const int64_t units = kernels_.total_units(row_, block_max_.data(), scale_, -kInfinity);
     const double log_total = log_of(static_cast<double>(units) * 0x1p-40);
     const auto logprob = [&](float logit) {
         return static_cast<float>(static_cast<double>(logit) - static_cast<double>(scale_.max) - log_total);

@@ -83,10 +83,12 @@ class alignas(128) RowSampler {
     template <class Before>
     size_t shortest_prefix(int64_t wanted, Before before);
     size_t shortest_prefix(int64_t wanted);
-    void find_border(int64_t wanted);
+    bool is_within(int32_t id, int64_t wanted);
+    uint64_t border(int64_t wanted);
     float floor_of_best(int32_t k);
     float floor_of_score(double score) const;
     float floor_of_min_p(double min_p) const;
+    int32_t draw_from_many(const NoiseKey& key);
     int32_t draw_from_ranks(const NoiseKey& key);
     int32_t draw_from_survivors(const NoiseKey& key);
     TokenReport report(int32_t token_id, int32_t num_best);
@@ -114,7 +116,9 @@ class alignas(128) RowSampler {
     LogitBlocks row_{};
     ScoreScale scale_{};
     int32_t best_id_ = 0;
-    uint64_t last_rank_ = 0;  // of the tokens that may be drawn, where they are too many to list
+    std::optional<int64_t>
+        units_wanted_;        // of the first tokens that may be drawn, where top-p leaves too many to list
+    uint64_t last_rank_ = 0;  // of the tokens that may be drawn, once it is known
     std::vector<int32_t> ids_;
     std::vector<float> logits_;
     std::vector<int64_t> units_;

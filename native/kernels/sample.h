@@ -61,8 +61,8 @@ struct SampleKernels {
     // row.
     int32_t (*collect)(const LogitBlocks& row, const float* block_max, float floor, float ceiling,
                        int32_t* ids);
-    // The units of the whole row.
-    int64_t (*total_units)(const LogitBlocks& row, const float* block_max, ScoreScale scale);
+    // The units of the logits above `floor`; with -inf, of the whole row.
+    int64_t (*total_units)(const LogitBlocks& row, const float* block_max, ScoreScale scale, float floor);
     // units[i] of logits[i]
     void (*units)(const float* logits, int32_t n, ScoreScale scale, int64_t* units);
     // words[i] of ids[i]

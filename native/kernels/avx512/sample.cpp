@@ -92,18 +92,28 @@ int32_t collect(const LogitBlocks& row, const float* block_max, float floor, flo
     return count;
 }
 
-int64_t total_units(const LogitBlocks& row, const float* block_max, ScoreScale scale) {
+template <bool kHasFloor>
+int64_t sum_units(const LogitBlocks& row, const float* block_max, ScoreScale scale, float floor) {
     const Scale wide(scale);
+    const __m512 lowest = _mm512_set1_ps(floor), none = _mm512_set1_ps(-HUGE_VALF);
     __m512i total = _mm512_setzero_si512();
     for (int32_t block = 0; block < row.count(); ++block) {
-        if (scale.score(block_max[block]) < kWeightlessScore) continue;
+        if (block_max[block] <= floor || scale.score(block_max[block]) < kWeightlessScore) continue;
         const int32_t n = row.size(block);
         for (int32_t i = 0; i < n; i += 16) {
-            const Units part(wide.score(load(row.blocks[block] + i, n - i)));
+            __m512 logits = load(row.blocks[block] + i, n - i);
+            if (kHasFloor)
+                logits = _mm512_mask_mov_ps(none, _mm512_cmp_ps_mask(logits, lowest, _CMP_GT_OQ), logits);
+            const Units part(wide.score(logits));
             total = _mm512_add_epi64(total, _mm512_add_epi64(part.low, part.high));
         }
     }
     return _mm512_reduce_add_epi64(total);
+}
+
+int64_t total_units(const LogitBlocks& row, const float* block_max, ScoreScale scale, float floor) {
+    return floor == -HUGE_VALF ? sum_units<false>(row, block_max, scale, floor)
+                               : sum_units<true>(row, block_max, scale, floor);
 }
 
 void units(const float* logits, int32_t n, ScoreScale scale, int64_t* units) {

@@ -54,14 +54,14 @@ void units(const float* logits, int32_t n, ScoreScale scale, int64_t* units) {
     }
 }
 
-int64_t total_units(const LogitBlocks& row, const float* block_max, ScoreScale scale) {
+int64_t total_units(const LogitBlocks& row, const float* block_max, ScoreScale scale, float floor) {
     int64_t total = 0;
     int64_t block_units[kLogitBlock];
     for (int32_t block = 0; block < row.count(); ++block) {
-        if (scale.score(block_max[block]) < kWeightlessScore) continue;
+        if (block_max[block] <= floor || scale.score(block_max[block]) < kWeightlessScore) continue;
         const int32_t n = row.size(block);
         units(row.blocks[block], n, scale, block_units);
-        for (int32_t i = 0; i < n; ++i) total += block_units[i];
+        for (int32_t i = 0; i < n; ++i) total += row.blocks[block][i] > floor ? block_units[i] : 0;
     }
     return total;
 }

@@ -39,7 +39,7 @@ uint64_t digest_of_sampling(const SampleKernels& kernels) {
     kernels.words_of(key, ids.data(), static_cast<int32_t>(ids.size()), words.data());
     uint64_t able =
         kernels.words_of_block(key, 128, row.blocks[2], kLogitBlock, scale, -5.0f, block_words.data());
-    const auto total = static_cast<uint64_t>(kernels.total_units(row.view(), block_max.data(), scale));
+    const auto total = static_cast<uint64_t>(kernels.total_units(row.view(), block_max.data(), scale, 2.0f));
     const uint64_t parts[] = {digest(block_max.data(), block_max.size() * sizeof(float)),
                               digest(ids.data(), ids.size() * sizeof(int32_t)),
                               digest(units.data(), units.size() * sizeof(int64_t)),

@@ -22,7 +22,7 @@ from twostroke.traffic.self_test import mock_process
 
 REVISION = "0" * 40  # of a model that no hub has
 LIMIT = 0.02
-TTFT_S, ITL_S = 0.05, 0.01
+TTFT_S, ITL_S = 0.1, 0.01
 STREAMS, REQUESTS, PROMPT, TOKENS = 4, 40, 64, 64
 
 

@@ -130,7 +130,7 @@ def workload_of(config: LoadConfig) -> Workload:
             seed=config.seed,
         )
     else:
-        workload = read_trace(config.trace, block_tokens=config.block_tokens)
+        workload = read_trace(config.trace, block_tokens=config.block_tokens, count=config.requests, seed=config.seed)
         workload = workload.scaled(lengths=config.length_scale, speed=config.speed)
         if config.requests is not None:
             workload = workload.first(config.requests)

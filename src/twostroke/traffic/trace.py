@@ -4,6 +4,7 @@
            input_tokens,output_tokens                    lengths alone
            session_id,arrival_time,round_idx,...         sessions whose rounds follow each other (times in ms)
     JSONL  timestamp | arrival_s, input_length, output_length, hash_ids     Mooncake's (timestamp in ms)
+           one client a line                             ServeGen's models, see client_model.py
 
 All may be gzipped. Never cuts, drops or repairs a row: what is wrong is an error with its line.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from twostroke.errors import ConfigError
+from twostroke.traffic.client_model import draw_requests, is_client_model
 from twostroke.traffic.workload import Item, Piece, Workload
 
 SESSION_COLUMNS = {"session_id", "arrival_time", "round_idx", "prefix_len", "input_len", "output_len"}
@@ -24,8 +26,9 @@ HASHED_KEYS = {"input_length", "output_length", "hash_ids"}
 MOONCAKE_BLOCK, SHORT_BLOCK = 512, 16  # tokens of a hash id: Mooncake's traces, and those in blocks of engines
 
 
-def read_trace(path: Path, *, block_tokens: int | None = None) -> Workload:
-    """The requests of a file, in its order. `block_tokens` is what one hash id stands for, else told by the lengths.
+def read_trace(path: Path, *, block_tokens: int | None = None, count: int | None = None, seed: int = 0) -> Workload:
+    """The requests of a file, in its order. `block_tokens` is what one hash id stands for, else told by the lengths;
+    `count` and `seed` say how many to draw from a model of clients.
 
     Raises ConfigError that says what is wrong in which line.
     """
@@ -35,7 +38,9 @@ def read_trace(path: Path, *, block_tokens: int | None = None) -> Workload:
         raise ConfigError(f"--trace {path} cannot be read: {error}") from None
     if not lines:
         raise ConfigError(f"--trace {path} is empty")
-    if lines[0].lstrip().startswith("{"):
+    if is_client_model(lines[0]):
+        items = draw_requests(path, lines, count=count, seed=seed)
+    elif lines[0].lstrip().startswith("{"):
         items = _hashed(path, lines, block_tokens)
     else:
         rows = list(csv.DictReader(lines))

@@ -12,6 +12,7 @@ from typing import Any
 
 from twostroke.errors import ConfigError
 from twostroke.traffic.arrivals import Arrivals, arrival_times
+from twostroke.traffic.event_loop import new_event_loop
 from twostroke.traffic.generator import Ready, closed_loop, open_loop, prepare
 from twostroke.traffic.http_client import Address, HttpClient
 from twostroke.traffic.outcome import Outcome
@@ -117,7 +118,9 @@ def run_load(config: LoadConfig, *, tell: Callable[[str], None] = lambda words: 
     Raises ConfigError for what cannot be sent and RemoteError where the server does not answer a first request.
     """
     config.check()
-    return asyncio.run(_run(config, workload_of(config), tell))
+    workload = workload_of(config)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_run(config, workload, tell))
 
 
 def workload_of(config: LoadConfig) -> Workload:

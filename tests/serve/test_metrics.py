@@ -25,7 +25,7 @@ from twostroke.core.step import RowPlan
 from twostroke.errors import CapacityError, QueueFullError
 from twostroke.serve.answers import Answers, CancelCause
 from twostroke.serve.json_log import JsonLines
-from twostroke.serve.metrics import MAX_JUDGED, MODEL_LABEL, SECONDS, ModelMetrics, ServerMetrics, gauges
+from twostroke.serve.metrics import MAX_JUDGED, MAX_NEW, MODEL_LABEL, SECONDS, ModelMetrics, ServerMetrics, gauges
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 IDLE = Snapshot(
@@ -264,6 +264,15 @@ def test_steps_are_told_by_kind_with_their_tokens(phases: list[Phase], kind: str
     found = numbers(metrics)
     assert found[f"step_seconds_sum{{kind={kind}}}"] == pytest.approx(0.25)
     assert found["iteration_tokens_total_sum"] == 3 * len(phases)
+
+
+def test_what_comes_with_every_token_is_counted_in_batches_and_lost_to_no_scrape() -> None:
+    session = Session()
+    answers = session.answers()
+    session.say(answers, *(float(second) for second in range(1, MAX_NEW + 10)))
+    assert 0 < len(session.metrics._new_gaps) < MAX_NEW
+    session.end(answers, FinishReason.STOP, tpot_s=1.0, usage=(5, 0, MAX_NEW + 9))
+    assert session.numbers()["inter_token_latency_seconds_count"] == MAX_NEW + 8
 
 
 # Gauges

@@ -5,9 +5,10 @@ An answer is a sequence: a request for n of them counts n times, here as in `num
 has numbers of its own; a scrape tells them apart by `model_name`.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -28,6 +29,7 @@ SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_JUDGED = 64  # steps of a kind: enough for a mean, few enough to be priced at every scrape
 REJECTIONS = ("queue_full", "context_length_exceeded", "closing", "insufficient_memory")
+T = TypeVar("T")
 MAX_NEW = 256  # steps and gaps that wait to be counted: some tenths of a millisecond of work
 LOST = (FinishReason.CANCELLED, FinishReason.ERROR)
 
@@ -149,16 +151,15 @@ class ModelMetrics:
         self._new_steps.append(record)
 
     def _count_new(self) -> None:
-        """Steps and gaps that wait become numbers."""
-        while self._new_steps:
-            record = self._new_steps.popleft()
+        """Steps and gaps that wait become numbers; a scrape may do so on another thread at the same time."""
+        for record in _taken(self._new_steps):
             phases = {row.phase for row in record.rows}
             kind = "mixed" if len(phases) > 1 else next(iter(phases)).value
             self._step.labels(kind).observe(record.handed_s - record.start_s)
             self._step_tokens.observe(sum([row.num_tokens for row in record.rows]))
             self._steps[kind].append(record)
-        while self._new_gaps:
-            self._itl.observe(self._new_gaps.popleft())
+        for gap_s in _taken(self._new_gaps):
+            self._itl.observe(gap_s)
 
     def steps_since(self, start_s: float) -> dict[str, list[StepRecord]]:
         """The latest steps of each kind, as far as they began after `start_s`."""
@@ -177,6 +178,13 @@ class ModelMetrics:
         if now is not None:
             yield from gauges(now)
             yield utilisation(use)
+
+
+def _taken(waiting: deque[T]) -> Iterator[T]:
+    """What waits, each given to one taker alone."""
+    with contextlib.suppress(IndexError):
+        while True:
+            yield waiting.popleft()
 
 
 class ServerMetrics:

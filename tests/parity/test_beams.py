@@ -111,6 +111,7 @@ def compare(found: Sequence[Beam], wanted: Any, beam: BeamSearch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # ninety searches of theirs, one by one
 @pytest.mark.parametrize("max_tokens", [1, 5, 30])
 @pytest.mark.parametrize("num_stops", [0, 1, 2])
 def test_every_width_penalty_and_stopping_rule(pair: Pair, num_stops: int, max_tokens: int) -> None:

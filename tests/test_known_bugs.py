@@ -10,6 +10,7 @@ CASES = [
     *(f"T{number}" for number in (2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14)),
     *(f"C{number}" for number in (1, 2, 4, 5, 6, 8, 9, 10)),
     *(f"U{number}" for number in range(1, 7)),
+    *(f"S{number}" for number in (1, 2, 4, 6, 7, 8, 9, 10, 11, 12, 13)),
     *(f"X{number}" for number in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11)),
     *(f"B{number}" for number in (1, 3, 4, 5, 6, 7, 8)),
     *(f"K{number}" for number in (1, 3, 4, 5, 6, 7, 8, 9)),

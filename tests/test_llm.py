@@ -585,6 +585,10 @@ def test_logits_are_those_the_greedy_choice_is_made_from(random_llm: LLM) -> Non
             {"params": SamplingParams(logit_bias=((512, 1.0),))},
             "logit_bias has 512: the vocabulary has ids 0 to 511",
         ),
+        (
+            {"params": SamplingParams(bad_words=("fine", (5, 512)))},
+            "bad_words has 512: the vocabulary has ids 0 to 511",
+        ),
         ({"request_id": ""}, "request_id is '': it must be text or None"),
         ({"request_id": 7}, "request_id is 7: it must be text or None"),
         ({"choice_index": -1}, "choice_index is -1: it must be a whole number from 0"),
@@ -602,7 +606,7 @@ def test_logits_are_those_the_greedy_choice_is_made_from(random_llm: LLM) -> Non
 def test_options_of_a_request_that_cannot_be_are_refused(llm: LLM, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words) as refused:
         llm.submit("why?", **options)
-    assert refused.value.field in {*options, "stop_token_ids", "logit_bias"}
+    assert refused.value.field in {*options, "stop_token_ids", "logit_bias", "bad_words"}
     wait_idle(llm)
 
 

@@ -272,3 +272,54 @@ def test_a_search_that_cannot_be_is_refused(wrong: dict[str, Any], words: str) -
 def test_limits_are_what_a_search_takes_of_other_wishes() -> None:
     drawn = SamplingParams(temperature=0.7, top_k=3, max_tokens=5, stop=("a",), stop_token_ids=(9,), ignore_eos=True)
     assert drawn.limits() == SamplingParams(max_tokens=5, stop=("a",), stop_token_ids=(9,), ignore_eos=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"typical_p": 0.0}, "typical_p", "typical_p is 0: it must be above 0 and at most 1"),
+        ({"top_n_sigma": -1.0}, "top_n_sigma", "top_n_sigma is -1: it must be a finite number, 0 or more"),
+        ({"xtc_probability": 1.1}, "xtc_probability", "from 0 to 1"),
+        ({"xtc_threshold": math.nan}, "xtc_threshold", "from 0 to 1"),
+        ({"mirostat_tau": 0}, "mirostat_tau", "a finite number above 0"),
+        ({"mirostat_eta": 1.5}, "mirostat_eta", "above 0 and at most 1"),
+        ({"dry_base": 0.9}, "dry_base", "1 or more"),
+        ({"dry_allowed_length": 0}, "dry_allowed_length", "from 1 to"),
+        ({"penalty_last_n": -2}, "penalty_last_n", "from -1 to"),
+        ({"no_repeat_ngram_size": 1.0}, "no_repeat_ngram_size", "must be a whole number"),
+        ({"dry_sequence_breakers": ["x"]}, "dry_sequence_breakers", "must be a tuple of strings"),
+        ({"dry_sequence_breakers": ("",)}, "dry_sequence_breakers", "has an empty text"),
+        ({"dry_sequence_breakers": ("x",) * 65}, "dry_sequence_breakers", "has 65 strings: the limit is 64"),
+        ({"bad_words": "bad"}, "bad_words", "a tuple of texts or of tuples of token ids"),
+        ({"bad_words": ("", "x")}, "bad_words", "has an empty word"),
+        ({"bad_words": ((),)}, "bad_words", "has an empty word"),
+        ({"bad_words": ((-1,),)}, "bad_words", "bad_words is -1"),
+        ({"bad_words": ("x",) * 1025}, "bad_words", "has 1025 words: the limit is 1024"),
+        ({"sampler_order": ["top_k"]}, "sampler_order", "must be a tuple of names"),
+        ({"sampler_order": ("top_k", "topp")}, "sampler_order", "has 'topp': it must be one of penalties, dry,"),
+        ({"sampler_order": ("top_k", "top_k")}, "sampler_order", "a name twice"),
+        ({"sampler_order": ("top_k",), "top_p": 0.5}, "sampler_order", "leaves out top_p, which this request uses"),
+        ({"typical_p": 0.5}, "typical_p", "temperature is 0, which takes the likeliest token"),
+        ({"mirostat_tau": 5.0}, "mirostat_tau", "raise the temperature, or leave out mirostat_tau"),
+        (
+            {"mirostat_tau": 5.0, "temperature": 1.0, "top_k": 40, "min_p": 0.1},
+            "mirostat_tau",
+            "is set beside top_k, min_p: mirostat chooses by itself how many tokens stay; leave out them",
+        ),
+        ({"typical_p": 0.5, "temperature": 1.0, "beam": BeamSearch()}, "temperature", "beam search finds"),
+        ({"bad_words": ("x",), "beam": BeamSearch()}, "bad_words", "beam search finds"),
+    ],
+)
+def test_samplers_that_cannot_be_are_refused_with_the_reason(fields: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(ParamsError) as refused:
+        SamplingParams(**fields)
+    assert refused.value.field == field
+    assert words in str(refused.value)
+
+
+def test_the_samplers_in_use_are_named_in_their_usual_order() -> None:
+    assert SamplingParams().samplers == ()
+    assert SamplingParams(temperature=1.0).samplers == ()
+    assert SamplingParams(temperature=0.5, xtc_probability=0.1, top_k=3).samplers == ("temperature", "top_k", "xtc")
+    order = ("xtc", "top_k", "temperature")
+    assert SamplingParams(temperature=0.5, top_k=3, sampler_order=order).sampler_order == order

@@ -20,6 +20,20 @@ PROMPTS = [bytes(range(n, n + length)) for n, length in ((1, 3), (40, 17), (7, 1
 GREEDY = SamplingParams(max_tokens=14)
 SEEDED = SamplingParams(max_tokens=14, temperature=1.0, top_p=0.9, repetition_penalty=1.3, frequency_penalty=0.5)
 
+CHAINED = SamplingParams(
+    max_tokens=14,
+    temperature=1.2,
+    dynatemp_range=0.5,
+    typical_p=0.9,
+    top_n_sigma=2.0,
+    xtc_probability=0.5,
+    dry_multiplier=0.8,
+    no_repeat_ngram_size=2,
+    presence_penalty=0.5,
+    penalty_last_n=5,
+)
+MIROSTAT = SamplingParams(max_tokens=14, temperature=1.0, mirostat_tau=3.0, mirostat_eta=0.5, dry_multiplier=0.8)
+
 
 def answers_of(prompts: Seq[bytes], params: SamplingParams) -> dict[tuple[tuple[int, ...], SamplingParams], list[int]]:
     return {(tuple(prompt), params): answer_alone(prompt, params=params) for prompt in prompts}
@@ -27,7 +41,7 @@ def answers_of(prompts: Seq[bytes], params: SamplingParams) -> dict[tuple[tuple[
 
 @pytest.mark.parametrize("length", range(1, 9))
 @pytest.mark.parametrize("wrong", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("params", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("params", [GREEDY, SEEDED, CHAINED, MIROSTAT], ids=["greedy", "seeded", "chained", "mirostat"])
 def test_tokens_are_those_of_plain_decoding(params: SamplingParams, length: int, wrong: float) -> None:
     answers = answers_of(PROMPTS, params)
     forced = Forced(answers, length=length, wrong=wrong)
@@ -76,7 +90,7 @@ def test_no_schedule_and_no_memory_pressure_changes_a_token(
     config = SchedulerConfig(
         max_rows=rng.randint(1, 5), max_step_tokens=32, max_chunk_tokens=chunk, enable_prefix_cache=rng.random() < 0.5
     )
-    params = rng.choice((GREEDY, SEEDED))
+    params = rng.choice((GREEDY, SEEDED, CHAINED, MIROSTAT))
     prompts = [prompt for prompt in PROMPTS if len(prompt) < 20]
     answers = answers_of(prompts, params)
     bench = Bench(

@@ -12,7 +12,7 @@ import pytest
 from tests.sample.published import (
     Row,
     dry,
-    dynamic_temperature,
+    dynamic_temperature as published_temperature,
     mirostat,
     only,
     probabilities,
@@ -25,8 +25,16 @@ from tests.sample.sampling_builders import FALSE_ALARM_Z, chi_square_z, draw
 from twostroke.params import SamplingParams
 from twostroke.sample import reference
 from twostroke.sample.arithmetic import Floats
-from twostroke.sample.filters import Places
+from twostroke.sample.filters import (
+    Places,
+    dynamic_temperature,
+    exclude_top_choices,
+    keep_expected,
+    keep_top_n_sigma,
+    keep_typical,
+)
 from twostroke.sample.random import NoiseKey
+from twostroke.sample.repetition import dry_penalties, repeated_ends
 
 LOGITS = np.array([2.0, 1.5, 0.0, 1.5, -1.0, 0.5, -np.inf, 3.0, -4.0, 1.0])
 NUM_DRAWS = 50_000
@@ -65,7 +73,7 @@ LAWS: dict[str, tuple[dict[str, Any], Row]] = {
     ),
     "dynamic temperature": (
         {"dynatemp_range": 0.9, "dynatemp_exponent": 3.0},
-        probabilities(LOGITS / dynamic_temperature(LOGITS, 1.0, 0.9, 3.0)),
+        probabilities(LOGITS / published_temperature(LOGITS, 1.0, 0.9, 3.0)),
     ),
     "mirostat": ({"mirostat_tau": 1.5}, probabilities(only(LOGITS, mirostat(LOGITS, 3.0)))),
     "dry": (
@@ -109,46 +117,38 @@ def test_no_law_is_that_of_another() -> None:
 
 
 def keeps_the_likeliest_of_the_top(scores: Floats, threshold: float) -> Places:
-    kept = reference_xtc(scores, threshold)
+    kept = exclude_top_choices(scores, threshold)
     return np.sort([0, *kept[1:]])
 
 
 def keeps_all_that_is_near_the_entropy(scores: Floats, typical_p: float) -> Places:
-    return np.arange(len(reference_typical(scores, typical_p)))
+    return np.arange(len(keep_typical(scores, typical_p)))
 
 
 def keeps_half_a_deviation_more(scores: Floats, ids: Places, num_sigmas: float) -> Places:
-    return reference_top_n_sigma(scores, ids, num_sigmas + 0.5)
+    return keep_top_n_sigma(scores, ids, num_sigmas + 0.5)
 
 
 def keeps_one_surprise_more(scores: Floats, surprise_limit: float) -> Places:
-    return np.arange(len(reference_expected(scores, surprise_limit)) + 1)
+    return np.arange(len(keep_expected(scores, surprise_limit)) + 1)
 
 
 def moves_the_other_way(scores: Floats, *, temperature: float, spread: float, exponent: float) -> float:
-    right = reference_temperature(scores, temperature=temperature, spread=spread, exponent=exponent)
+    right = dynamic_temperature(scores, temperature=temperature, spread=spread, exponent=exponent)
     return 2 * temperature - right
 
 
 def forgets_what_came_first(history: list[int], **others: Any) -> list[tuple[int, float]]:
-    return reference_dry(history[-3:], **others)
+    return dry_penalties(history[-3:], **others)
 
 
 def forgets_the_last_token(history: list[int], n: int) -> set[int]:
-    return reference_ends(history[:-1], n)
+    return repeated_ends(history[:-1], n)
 
 
 def forbids_bad_words_at_their_first_token(history: list[int], bad_words: Any) -> set[int]:
     return {word[0] for word in bad_words}
 
-
-reference_xtc = reference.exclude_top_choices
-reference_typical = reference.keep_typical
-reference_top_n_sigma = reference.keep_top_n_sigma
-reference_expected = reference.keep_expected
-reference_temperature = reference.dynamic_temperature
-reference_dry = reference.dry_penalties
-reference_ends = reference.repeated_ends
 
 BROKEN: list[tuple[str, str, Callable[..., Any]]] = [
     ("typical", "keep_typical", keeps_all_that_is_near_the_entropy),

@@ -129,6 +129,10 @@ MIXED: list[dict[str, Any]] = [
     {"temperature": 1.2, "top_p": 0.9, "logprobs": 3},
     {"temperature": 1.0, "min_p": 0.1, "repetition_penalty": 1.2},
     {"temperature": 50.0, "top_k": 90},
+    {"temperature": 1.0, "typical_p": 0.8, "xtc_probability": 0.5, "logprobs": 2},
+    {"temperature": 0.9, "dynatemp_range": 0.5, "top_n_sigma": 1.0, "no_repeat_ngram_size": 2},
+    {"temperature": 1.0, "mirostat_tau": 3.0, "dry_multiplier": 0.8, "penalty_last_n": 2, "presence_penalty": 1.0},
+    {"temperature": 0.7, "top_p": 0.8, "sampler_order": ("top_p", "temperature")},
 ]
 
 
@@ -203,6 +207,55 @@ def test_repetition_penalty_sees_the_prompt_too() -> None:
     )
     tokens = sampler.sample(make_logits([2.0, 1.0], [2.0, 1.0]), [plain, penalised])
     assert [token.token_id for token in tokens] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        {"typical_p": 1.0},
+        {"top_n_sigma": 0.0},
+        {"dynatemp_range": 0.0, "dynatemp_exponent": 3.0},
+        {"xtc_probability": 0.0, "xtc_threshold": 0.0},
+        {"xtc_probability": 1.0, "xtc_threshold": 1.0},
+        {"dry_multiplier": 0.0, "dry_base": 9.0},
+        {"dry_multiplier": 1.0, "dry_penalty_last_n": 0},
+        {"repetition_penalty": 2.0, "penalty_last_n": 0},
+        {"no_repeat_ngram_size": 0},
+        {"bad_words": ()},
+    ],
+    ids=str,
+)
+def test_what_is_off_changes_no_token(off: dict[str, Any]) -> None:
+    plain = draw(LOGITS, 200, temperature=1.0, prompt=[1, 2, 1, 2, 1]).tolist()
+    assert draw(LOGITS, 200, temperature=1.0, prompt=[1, 2, 1, 2, 1], **off).tolist() == plain
+
+
+def test_mirostat_learns_from_what_the_sequence_took_and_from_nothing_else() -> None:
+    sampler = Sampler(len(LOGITS))
+    row = make_row(sampler, temperature=1.0, mirostat_tau=1.0, mirostat_eta=0.5)
+    logits = make_logits(LOGITS)
+    assert row.state.surprise_limit == 2.0
+    first = sampler.sample(logits, [row])
+    assert sampler.sample(logits, [row]) == first
+    assert row.state.surprise_limit == 2.0
+    row.state.append(first[0].token_id)
+    learned = row.state.surprise_limit
+    assert learned != 2.0
+    row.state.append(3)  # nobody drew it
+    assert row.state.surprise_limit == learned
+
+
+def test_mirostat_comes_to_the_surprise_it_aims_at() -> None:
+    sampler = Sampler(1000)
+    rng = np.random.default_rng(1)
+    row = make_row(sampler, temperature=1.0, mirostat_tau=4.0, mirostat_eta=0.1)
+    limits = []
+    for _ in range(600):
+        (token,) = sampler.sample(rng.normal(0, 2, (1, 1000)).astype(np.float32), [row])
+        row.state.append(token.token_id)
+        limits.append(row.state.surprise_limit)
+    falls = -np.diff(limits[200:]) / 0.1 + 4.0  # the surprise of each token
+    assert falls.mean() == pytest.approx(4.0, abs=0.1)
 
 
 def test_no_rows_is_fine() -> None:

@@ -10,6 +10,7 @@ from twostroke.text.tokenizer import Tokenizer
 
 TokenIds = tuple[int, ...]
 
+LINE_END = "\n"
 KEPT = 8  # sets of marks; one costs a look at every token of the vocabulary
 
 
@@ -44,8 +45,11 @@ class WordIds:
         return tuple(found)
 
     def _inside(self, text: str) -> TokenIds:
-        """Ids of a text with other text before it."""
-        return tuple(self._tokenizer.encode_inside(text))
+        """Ids of a text with other text before it: behind a line end, as some encoders put a space before any text."""
+        line_end, behind = (self._tokenizer.encode_inside(each) for each in (LINE_END, LINE_END + text))
+        if behind[: len(line_end)] == line_end:
+            return tuple(behind[len(line_end) :])
+        return tuple(self._tokenizer.encode_inside(text))  # the two are one token
 
 
 def _rests(token: bytes, mark: str, raw: bytes) -> Iterator[str]:

@@ -108,9 +108,11 @@ class BoundProgram {
 
     BoundProgram(Pool& pool, KVStore& store, const std::string& isa,
                  const std::tuple<int32_t, int32_t, int32_t, int32_t>& limits,
-                 const std::vector<ValueTuple>& values, const std::vector<TableTuple>& rope_tables)
+                 const std::vector<ValueTuple>& values, const std::vector<TableTuple>& rope_tables,
+                 int32_t output_width)
         : program_(pool, store, kernels_named(isa),
-                   {std::get<0>(limits), std::get<1>(limits), std::get<2>(limits), std::get<3>(limits)},
+                   {std::get<0>(limits), std::get<1>(limits), std::get<2>(limits), std::get<3>(limits),
+                    output_width > 0 ? output_width : std::get<3>(limits)},
                    to_values(values), to_tables(rope_tables)) {}
 
     void add(const std::string& op, const std::string& name, const std::vector<int32_t>& inputs,
@@ -134,7 +136,7 @@ class BoundProgram {
         if (row_starts.size() != num_rows + 1)
             return "row_starts must have one entry more than row_positions";
         if (logits.shape(0) < selected.size() ||
-            logits.shape(1) != static_cast<size_t>(program_.limits().vocab_size))
+            logits.shape(1) != static_cast<size_t>(program_.limits().output_width))
             return "the logits buffer is too small";
         StepInput input;
         input.token_ids = token_ids.data();
@@ -239,12 +241,13 @@ void bind_program(nb::module_& m) {
         .def("block_bytes", &KVStore::block_bytes)
         .def("copy_block", &KVStore::copy_block);
     nb::class_<BoundProgram>(m, "Program")
-        .def(
-            nb::init<
-                Pool&, KVStore&, const std::string&, const std::tuple<int32_t, int32_t, int32_t, int32_t>&,
-                const std::vector<BoundProgram::ValueTuple>&, const std::vector<BoundProgram::TableTuple>&>(),
-            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::arg("pool"), nb::arg("store"), nb::arg("isa"),
-            nb::arg("limits"), nb::arg("values"), nb::arg("rope_tables"))
+        .def(nb::init<Pool&, KVStore&, const std::string&,
+                      const std::tuple<int32_t, int32_t, int32_t, int32_t>&,
+                      const std::vector<BoundProgram::ValueTuple>&,
+                      const std::vector<BoundProgram::TableTuple>&, int32_t>(),
+             nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::arg("pool"), nb::arg("store"),
+             nb::arg("isa"), nb::arg("limits"), nb::arg("values"), nb::arg("rope_tables"),
+             nb::arg("output_width") = 0)
         .def("add", &BoundProgram::add, nb::kw_only(), nb::arg("op"), nb::arg("name"), nb::arg("inputs"),
              nb::arg("outputs"), nb::arg("weights"), nb::arg("vectors"), nb::arg("ints"), nb::arg("floats"))
         .def("finish", &BoundProgram::finish)

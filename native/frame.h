@@ -17,7 +17,7 @@ struct BlockTable {
     int32_t max_blocks = 0;
 };
 
-// One step as arrays (BoundStep in program/program.py); logits is [num_selected][vocab_size].
+// One step as arrays (BoundStep in program/program.py); logits is [num_selected][output_width].
 struct StepInput {
     const int32_t* token_ids = nullptr;
     int32_t num_tokens = 0;
@@ -35,6 +35,8 @@ struct Limits {
     int32_t max_rows;
     int32_t context_length;
     int32_t vocab_size;
+    int32_t output_width;  // of what a step writes per selected token: logits, or hidden states where there
+                           // is no head
 };
 
 struct Angles {

@@ -30,7 +30,8 @@ Program::Program(Pool& pool, KVStore& store, const KernelTable& kernels, const L
     : pool_(pool), frame_(kernels, store, limits, pool.num_threads()) {
     frame_.values = std::move(values);
     frame_.rope_tables = std::move(rope_tables);
-    if (limits.max_tokens < 1 || limits.max_rows < 1 || limits.context_length < 1 || limits.vocab_size < 1)
+    if (limits.max_tokens < 1 || limits.max_rows < 1 || limits.context_length < 1 || limits.vocab_size < 1 ||
+        limits.output_width < 1)
         throw std::invalid_argument("limits of a program must be positive");
     if (limits.max_tokens > kMostTokens)
         throw std::invalid_argument("max_tokens is " + text(limits.max_tokens) + ", at most " +
@@ -39,7 +40,7 @@ Program::Program(Pool& pool, KVStore& store, const KernelTable& kernels, const L
         Value& value = frame_.values[id];
         check_place(value, id);
         if (value.offset != kInLogits) continue;
-        if (value.width != limits.vocab_size || value.axis != Axis::selected)
+        if (value.width != limits.output_width || value.axis != Axis::selected)
             throw std::invalid_argument("value " + text(id) + " cannot live in the logits buffer");
         value.stride = value.width;
     }

@@ -88,6 +88,7 @@ class Program:
         limits: tuple[int, int, int, int],
         values: list[tuple[int, int, int, int]],
         rope_tables: list[tuple[list[float], float]],
+        output_width: int = 0,
     ) -> None: ...
     def add(
         self,

@@ -157,5 +157,6 @@ def result_of(tokens: Sequence[TokenEvent], finish: FinishEvent) -> Result:
         error=finish.error,
         stop_reason=finish.stop_reason,
         speculation=finish.speculation,
+        embedding=finish.embedding,
         beams=finish.beams,
     )

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twostroke.chat.chat import Chat
+from twostroke.chat.reader import AnswerReader
 from twostroke.chat_prompt import ChatPrompt, ChatPrompts
 from twostroke.config import Config, resolve
 from twostroke.core.account import StepRecord
@@ -28,9 +29,11 @@ from twostroke.core.event import Event
 from twostroke.core.ledger import Part
 from twostroke.core.likeliest import MAX_TRIES, Tried, likeliest
 from twostroke.core.peaks import Peaks
+from twostroke.core.pooling import Pooling
 from twostroke.core.report import PhaseReport, Result
 from twostroke.core.request import Request
 from twostroke.core.snapshot import Snapshot
+from twostroke.embedding import EmbeddingParams
 from twostroke.engine.kv_store import available_memory_bytes
 from twostroke.engine.worker import Worker
 from twostroke.errors import (
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from twostroke.sample.grammar import Grammar, GrammarCompiler
 
 SYSTEM_ROLES = ("system", "developer")
+READING = SamplingParams(max_tokens=1, ignore_eos=True)  # of a request that has no answer
 
 
 class LLM:
@@ -179,6 +183,11 @@ class LLM:
         return 0 if drafter is None else drafter.kv_size.total_bytes
 
     @property
+    def pooling(self) -> Pooling | None:
+        """How it makes a vector of a text; None for a model that writes."""
+        return self._loaded.pooling
+
+    @property
     def fingerprint(self) -> str:
         """Names everything an answer's bits depend on beside its request: model, kernels, precision of the cache."""
         return f"{self._loaded.fingerprint[:12]}-{self.isa}-{ARITHMETIC_VERSION}-{self.kv_precision}"
@@ -277,6 +286,20 @@ class LLM:
         known = [Tried(number, _logprob_of(result), len(result.token_ids)) for number, result in enumerate(tries)]
         return [tries[number] for number in likeliest(known, num_told=num_return)]
 
+    def embed(
+        self,
+        prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+        *,
+        dimensions: int | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of unit length of one text or several, in order: float32 [num_texts, dimensions].
+
+        Pooled from the final states as the model's file says; `dimensions` None is the model's own. Raises ParamsError
+        where it does not say, and RequestError for the first that failed.
+        """
+        results = self._answers(several(prompts), EmbeddingParams(dimensions=dimensions))
+        return np.stack([np.frombuffer(result.embedding, "<f4") for result in results])
+
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> EventStream:
         """Events of one request as they happen, the finish last. Closing or dropping the stream early cancels it."""
         events: SimpleQueue[Event] = SimpleQueue()
@@ -285,7 +308,7 @@ class LLM:
     def submit(
         self,
         prompt: Prompt,
-        params: SamplingParams | None = None,
+        params: SamplingParams | EmbeddingParams | None = None,
         *,
         on_event: Callable[[Event], None] | None = None,
         arrival_s: float | None = None,
@@ -296,6 +319,7 @@ class LLM:
     ) -> Handle:
         """Start a request and return at once. `on_event` runs on the engine's thread: hand over and return.
 
+        params: EmbeddingParams ask for a vector of the prompt; its finish event has it, and comes alone.
         arrival_s: when the request came in, on the clock of `now`; what lies between is parse time,
             but for `load_s` that it waited for this model to be loaded.
         request_id: its name in events and ledgers; one of its own by default.
@@ -326,7 +350,7 @@ class LLM:
     def _start(
         self,
         prompt: Prompt,
-        params: SamplingParams | None,
+        params: SamplingParams | EmbeddingParams | None,
         *,
         on_event: Callable[[Event], None] | None = None,
         arrival_s: float,
@@ -336,6 +360,12 @@ class LLM:
         salt: str = "",
     ) -> Handle:
         """Check, tokenise and hand over; `spent` are the ledger's parts so far, time without a name is queue."""
+        if isinstance(params, EmbeddingParams):
+            assert choice_index == 0, f"a text has one vector, number {choice_index} is asked for"
+            return self._start_embedding(
+                prompt, params, on_event=on_event, arrival_s=arrival_s, spent=spent, request_id=request_id, salt=salt
+            )
+        self._check_purpose(None)
         params = self.default_params if params is None else params
         self._check_params(params, on_event)
         refuse_lone_surrogates(prompt)
@@ -365,13 +395,56 @@ class LLM:
             shown_ids=frozenset() if chat is None else chat.shown_ids,
             continues_text=chat is None or chat.continues_text,
         )
+        return self._launch(
+            request, on_event=on_event, new_reader=None if chat is None else partial(chat.new_reader, params)
+        )
+
+    def _start_embedding(
+        self,
+        prompt: Prompt,
+        wish: EmbeddingParams,
+        *,
+        on_event: Callable[[Event], None] | None,
+        arrival_s: float,
+        spent: dict[Part, float],
+        request_id: str | None,
+        salt: str,
+    ) -> Handle:
+        """The same for a vector of a text, which has no answer."""
+        self._check_purpose(wish)
+        self._check_params(READING, on_event)
+        if is_chat(prompt):
+            raise PromptError("the prompt is a conversation: a text or its token ids are embedded")
+        refuse_lone_surrogates(prompt)
+        token_ids = self._closed(self._prompt_ids(prompt, 0, spent))
+        self._check_ids(token_ids)
+        self._check_context(len(token_ids), 0)
+        request = Request(
+            request_id=request_id or f"r{next(self._request_numbers)}",
+            prompt_token_ids=tuple(token_ids),
+            params=READING,
+            arrival_s=arrival_s,
+            seed=0,
+            salt=salt,
+            embedding=wish,
+            spent=spent,
+        )
+        return self._launch(request, on_event=on_event)
+
+    def _launch(
+        self,
+        request: Request,
+        *,
+        on_event: Callable[[Event], None] | None,
+        new_reader: Callable[[], AnswerReader] | None = None,
+    ) -> Handle:
         collector = ResultCollector(on_event)
         handle = Handle(
             request.request_id,
             cancel=self._cancel,
             collector=collector,
-            prompt_token_ids=token_ids,
-            new_reader=None if chat is None else partial(chat.new_reader, params),
+            prompt_token_ids=request.prompt_token_ids,
+            new_reader=new_reader,
         )
         with _cancelled_on_error([handle]):
             self._worker.ask(lambda engine: engine.add(request, collector))
@@ -409,6 +482,7 @@ class LLM:
 
     def logits(self, token_ids: Sequence[int], *, last: int | None = None) -> npt.NDArray[np.float32]:
         """Logits after every token of a text, or after its `last` ones: float32 [num_tokens, vocab]."""
+        self._check_purpose(None)
         ids = self.tokenizer.encode_prompt(token_ids)
         self._check_ids(ids)
         self._check_context(len(ids), 0)
@@ -437,7 +511,7 @@ class LLM:
         return phase_report(result, cost=self._loaded.cost, peaks=peaks)
 
     def _answers(
-        self, prompts: Sequence[Prompt], params: SamplingParams | None, *, differ: bool = False
+        self, prompts: Sequence[Prompt], params: SamplingParams | EmbeddingParams | None, *, differ: bool = False
     ) -> list[Result]:
         """Results of all, in order. Where one fails, or the caller is interrupted, nothing goes on unheard.
 
@@ -458,7 +532,7 @@ class LLM:
     def _submit_in_turn(
         self,
         prompt: Prompt,
-        params: SamplingParams | None,
+        params: SamplingParams | EmbeddingParams | None,
         unfinished: Iterator[Handle],
         *,
         arrival_s: float,
@@ -514,6 +588,35 @@ class LLM:
     @cached_property
     def _word_ids(self) -> WordIds:
         return WordIds(self.tokenizer)
+
+    def _check_purpose(self, embedding: EmbeddingParams | None) -> None:
+        """A model writes or embeds, as its file says: another pooling than the one it was made with is made up."""
+        pooling = self._loaded.pooling
+        if embedding is None:
+            if pooling is not None:
+                raise ParamsError(
+                    f"{self.model_name} is a model that embeds ({pooling.kind} pooling): it writes no answers; use "
+                    "LLM.embed, `twostroke embed` or /v1/embeddings",
+                    field="model",
+                )
+            return
+        if pooling is None:
+            raise ParamsError(
+                f"{self.model_name} is a model that writes: its file names no pooling, by which a vector is made of a "
+                "text (pooling_type of a GGUF file, modules.json of a folder); use a model made for embeddings",
+                field="model",
+            )
+        if embedding.dimensions is not None and embedding.dimensions not in pooling.dimensions:
+            raise ParamsError(
+                f"dimensions is {embedding.dimensions}: {_lengths(pooling.dimensions)}; leave it out for "
+                f"{pooling.width}",
+                field="dimensions",
+            )
+
+    def _closed(self, token_ids: list[int]) -> list[int]:
+        """A text to embed, with the token its model wants behind it."""
+        closing_id = self._loaded.text.closing_id
+        return token_ids if closing_id is None or token_ids[-1:] == [closing_id] else [*token_ids, closing_id]
 
     def _check_params(self, params: object, on_event: object) -> None:
         """What SamplingParams cannot know: the vocabulary, and that they are there at all."""
@@ -651,6 +754,14 @@ def _check_scores(num_prompt: int, prompt_logprobs: int | None) -> None:
         f"log-probabilities, the limit is {MAX_PROMPT_SCORES}: {fix}",
         field="prompt_logprobs",
     )
+
+
+def _lengths(dimensions: Sequence[int]) -> str:
+    if len(dimensions) == 1:
+        return f"this model's vectors have {dimensions[0]} numbers and were not made to be cut"
+    if isinstance(dimensions, range):
+        return f"this model's vectors may have {dimensions[0]} to {dimensions[-1]} numbers"
+    return f"this model's vectors may have {', '.join(map(str, dimensions))} numbers"
 
 
 def _tokens(count: int, noun: str = "token") -> str:

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import cast, get_args
@@ -15,6 +15,7 @@ from twostroke.cache.config import CacheConfig
 from twostroke.config import MAX_THREADS, Config
 from twostroke.core.clock import Clock
 from twostroke.core.cost_file import CostKey, MeasuredCost, read_measured
+from twostroke.core.pooling import Pooling, PoolingKind
 from twostroke.core.request import Request
 from twostroke.core.strategy import Speculator
 from twostroke.engine.bind import Binder
@@ -23,11 +24,14 @@ from twostroke.engine.cost_fit import StepCostFit, StepCounts, assumed_cost
 from twostroke.engine.draft_model import ModelDrafter
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_store import KVSize, available_memory_bytes, plan_kv, token_bytes
+from twostroke.engine.pooler import Pooler
 from twostroke.errors import ConfigError
 from twostroke.model.defaults import ModelDefaults
 from twostroke.model.families import build_program
+from twostroke.model.json_file import read_json_object
 from twostroke.model.open import open_model
 from twostroke.model.packed_store import PackedStore
+from twostroke.model.pooling import read_pooling
 from twostroke.model.source import ModelSource
 from twostroke.program.cost import ProgramCost, Row, fold_costs
 from twostroke.program.native import NativeReader
@@ -41,6 +45,7 @@ from twostroke.strategy.beam import BeamChooser
 from twostroke.strategy.ngram import NgramDrafter
 from twostroke.strategy.speculation import SpeculationControl
 from twostroke.text.chat_template import NO_TEMPLATE, ChatTemplate
+from twostroke.text.closing_token import closing_token
 from twostroke.text.detokenizer import Detokenizer
 from twostroke.text.folder_tokenizer import tokenizer_from_folder
 from twostroke.text.gguf_tokenizer import tokenizer_from_gguf
@@ -64,6 +69,7 @@ class LoadedText:
     tokenizer: Tokenizer
     chat_template: ChatTemplate
     end_ids: frozenset[int]
+    closing_id: int | None = None  # what the file wants behind a text that is embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,7 @@ class LoadedModel:
     cost_key: CostKey
     fit: StepCostFit
     threads: int
+    pooling: Pooling | None  # of a model that embeds
 
     def close(self) -> None:
         """Free weights, KV and threads; a closed model may be closed again."""
@@ -116,11 +123,15 @@ def load_model(
     measured = read_measured(key.path(config.home))
     if stated is None and measured is not None:
         num_threads = min(measured.threads, usable_cpus())
-    program = build_program(source)
+    program, pooling = build_program(source), read_pooling(source)
     draft = None if draft_model is None else _open_draft(draft_model)
+    if draft is not None:
+        _refuse_embedding(program, draft.program)
     with ThreadPoolExecutor(max_workers=1) as pool:
         text = pool.submit(load_text, source, home=config.home, why_no_template=defaults.why_no_template)
         limits = scheduler or SchedulerConfig(max_rows=MAX_ROWS, max_step_tokens=MAX_STEP_TOKENS)
+        if pooling is not None:
+            limits = replace(limits, enable_prefix_cache=pooling.kind is PoolingKind.LAST)  # others need every state
         wished = default_context(program, defaults) if context is None else context
         available = available_memory_bytes()
         if memory_bytes is not None:
@@ -135,6 +146,8 @@ def load_model(
         )
         reader = _reader(source, program, limits, config, kv=size.spec, threads=num_threads)
         loaded_text = text.result()
+    if pooling is not None:
+        loaded_text = replace(loaded_text, closing_id=_closing_id(source, loaded_text.tokenizer))
     cost = fold_costs(program, kv_precision=precision)
     sampler = Sampler(min(program.vocab_size, loaded_text.tokenizer.vocab_size), isa=reader.isa, pool=reader.pool)
     counts = _step_counts(program, cost)
@@ -154,6 +167,7 @@ def load_model(
         clock=clock,
         fit=fit,
         speculator=None if lookup is None and drafter is None else SpeculationControl(lookup, drafter),
+        pooling=pooling,
     )
     return LoadedModel(
         path=path,
@@ -170,6 +184,7 @@ def load_model(
         cost_key=key,
         fit=fit,
         threads=num_threads,
+        pooling=pooling,
     )
 
 
@@ -194,6 +209,12 @@ class _Beside:
     reader: NativeReader
     sampler: Sampler
     available_bytes: int  # when its own memory was planned
+
+
+def _refuse_embedding(*programs: Program) -> None:
+    """Drafts are tokens: neither a model without a next token has a use for them nor has one any to give."""
+    if not all(program.has_head for program in programs):
+        raise ConfigError("a draft model is given, and it or the model embeds: there is nothing to draft, leave it out")
 
 
 def _open_draft(path: Path) -> _OpenedDraft:
@@ -339,6 +360,18 @@ def load_text(source: ModelSource, *, home: Path, why_no_template: str | None = 
     return LoadedText(tokenizer, template, template.end_ids() | frozenset(source.eos_token_ids))
 
 
+def _closing_id(source: ModelSource, tokenizer: Tokenizer) -> int | None:
+    """What the file wants behind a text that is embedded: its configuration decides, else its tokenizer."""
+    files = source.tokenizer_files
+    if files is None:
+        wanted: object = source.metadata.boolean("tokenizer.ggml.add_eos_token", default=False)
+    else:
+        wanted = files.tokenizer_config.get("add_eos_token")
+        if wanted is None:
+            return closing_token(read_json_object(files.tokenizer_json))
+    return tokenizer.eos_id if wanted else None
+
+
 def _engine(
     source: ModelSource,
     program: Program,
@@ -351,13 +384,14 @@ def _engine(
     clock: Clock,
     fit: StepCostFit,
     speculator: Speculator | None,
+    pooling: Pooling | None,
 ) -> Engine:
     cache = _cache(source, program, size=size, isa=reader.isa)
     return Engine(
         reader=reader,
         scheduler=Scheduler(cache, limits, fit.cost()),
         cache=cache,
-        binder=_binder(cache, program, limits, size=size),
+        binder=_binder(cache, program, limits, size=size, selects_all=pooling is not None),
         sampler=sampler,
         clock=clock,
         fit=fit,
@@ -365,6 +399,7 @@ def _engine(
         kv_groups=program.kv_groups,
         new_text=lambda request: _detokenizer(request, text.tokenizer),
         speculator=speculator,
+        pooler=None if pooling is None else Pooler(pooling.kind),
         new_chooser=lambda request: BeamChooser(request, text_of=partial(_text_of, request, text.tokenizer)),
     )
 
@@ -381,13 +416,16 @@ def _cache(source: ModelSource, program: Program, *, size: KVSize, isa: str) -> 
     )
 
 
-def _binder(cache: KVCache, program: Program, limits: SchedulerConfig, *, size: KVSize) -> Binder:
+def _binder(
+    cache: KVCache, program: Program, limits: SchedulerConfig, *, size: KVSize, selects_all: bool = False
+) -> Binder:
     return Binder(
         cache,
         num_groups=len(program.kv_groups),
         max_tokens=limits.max_step_tokens,
         max_rows=limits.max_rows,
         max_blocks=-(-size.context // size.spec.block_size) + 1,
+        selects_all=selects_all,
     )
 
 

@@ -42,7 +42,7 @@ def test_version(capsys: Capture) -> None:
     assert capsys.readouterr().out == f"twostroke {twostroke.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["run", "pull", "models", "show", "bench", "serve"])
+@pytest.mark.parametrize("command", ["run", "embed", "pull", "models", "show", "bench", "serve"])
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_every_command_has_help(capsys: Capture, command: str, flag: str) -> None:
     assert app.main([command, flag]) == ExitCode.DONE
@@ -52,7 +52,7 @@ def test_every_command_has_help(capsys: Capture, command: str, flag: str) -> Non
 def test_help_lists_the_commands(capsys: Capture) -> None:
     assert app.main(["--help"]) == ExitCode.DONE
     out = capsys.readouterr().out
-    assert all(f"\n  {command} " in out for command in ("run", "pull", "models", "show", "bench", "serve"))
+    assert all(f"\n  {command} " in out for command in ("run", "embed", "pull", "models", "show", "bench", "serve"))
     assert "\x1b" not in out
 
 

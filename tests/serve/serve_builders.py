@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from starlette.testclient import TestClient
 
 from twostroke.chat.answer_format import AnswerFormat
@@ -19,6 +20,7 @@ from twostroke.core.peaks import Peaks
 from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
 from twostroke.core.step import ScoredToken, TokenLogprob
+from twostroke.embedding import EmbeddingParams
 from twostroke.footprint import Footprint
 from twostroke.model.facts import ModelFacts, TensorFacts
 from twostroke.model.packaged_fetch import OnProgress
@@ -81,6 +83,7 @@ class ScriptedModel:
         self.chats: list[Chat] = []
         self.new_reader: Callable[[], AnswerReader] = lambda: AnswerReader(AnswerFormat())
         self.params: list[SamplingParams] = []
+        self.embedding_params: list[EmbeddingParams] = []
         self.arrivals: list[float | None] = []
         self.salts: list[str] = []
         self.choice_indices: list[int] = []
@@ -113,7 +116,7 @@ class ScriptedModel:
     def submit(
         self,
         prompt: Any,
-        params: SamplingParams | None = None,
+        params: SamplingParams | EmbeddingParams | None = None,
         *,
         on_event: Callable[[Event], None] | None = None,
         arrival_s: float | None = None,
@@ -135,11 +138,15 @@ class ScriptedModel:
             self.choice_indices.append(choice_index)
             self.load_s.append(load_s)
             self.prompts.append(prompt)
-            self.params.append(params)
+            if isinstance(params, EmbeddingParams):
+                self.embedding_params.append(params)
+            else:
+                self.params.append(params)
             self.arrivals.append(arrival_s)
             self.handles.append(handle)
             self.num_running += 1
-        threading.Thread(target=self._speak, args=(name, prompt, params, on_event, handle), daemon=True).start()
+        act = self._embed if isinstance(params, EmbeddingParams) else self._speak
+        threading.Thread(target=act, args=(name, prompt, params, on_event, handle), daemon=True).start()
         return handle
 
     def close(self) -> None:
@@ -183,6 +190,24 @@ class ScriptedModel:
 
     def progress(self, request_id: str) -> int | None:
         return 1 if self.num_running else None
+
+    def _embed(
+        self,
+        request_id: str,
+        prompt: Any,
+        params: EmbeddingParams,
+        on_event: Callable[[Event], None],
+        handle: ScriptedHandle,
+    ) -> None:
+        """The vector of a prompt is its length and a half."""
+        is_cancelled = handle.is_cancelled.wait(self.pause_s)
+        with self._lock:
+            self.num_running -= 1
+        usage = Usage(prompt_tokens=len(prompt), cached_tokens=0, completion_tokens=0)
+        finish = make_finish(
+            request_id, reason=FinishReason.CANCELLED if is_cancelled else self.reason, usage=usage, error=self.error
+        )
+        on_event(dataclasses.replace(finish, embedding=np.array([len(prompt), 0.5], "<f4").tobytes()))
 
     def _speak(
         self,

@@ -16,6 +16,7 @@ from twostroke.cli.chat import chat
 from twostroke.cli.compare import compare
 from twostroke.cli.delete import delete
 from twostroke.cli.dyno import dyno
+from twostroke.cli.embed import embed
 from twostroke.cli.exit_code import ExitCode
 from twostroke.cli.models import models
 from twostroke.cli.pull import pull
@@ -77,7 +78,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, chat, compare, pull, delete, models, show, dyno, serve):
+for command in (run, chat, compare, embed, pull, delete, models, show, dyno, serve):
     app.command()(watching_for_a_closed_pipe(command))
 benches = typer.Typer(invoke_without_command=True, callback=watching_for_a_closed_pipe(bench), rich_markup_mode=None)
 benches.command("serve")(watching_for_a_closed_pipe(bench_serve))

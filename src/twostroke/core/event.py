@@ -123,6 +123,7 @@ class FinishEvent:
     speculation: Speculation | None = None  # where drafts were asked for
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; the tokens told before are the first one's
     prompt_logprobs: tuple[ScoredToken, ...] = ()  # of an answer without a token
+    embedding: bytes = b""  # of a request for one: float32, little-endian, unit length
 
 
 Event = TokenEvent | FinishEvent

@@ -56,6 +56,7 @@ class Result:
     error: str | None = None
     stop_reason: str | int | None = None  # the stop string, pattern or id that ended it
     speculation: Speculation | None = None  # where drafts were asked for
+    embedding: bytes = b""  # of a request for one, as in FinishEvent
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; text and token_ids are the first one's
     answer: ChatAnswer | None = None  # of a chat: what its text is made of
 

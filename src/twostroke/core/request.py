@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from twostroke.core.ledger import Part
+from twostroke.embedding import EmbeddingParams
 from twostroke.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -35,5 +36,6 @@ class Request:
     dry_breakers: tuple[tuple[int, ...], ...] = ()
     grammar: "AnswerGrammar | None" = None  # at its beginning, this answer's alone
     shown_ids: frozenset[int] = frozenset()  # control tokens that are part of the answer's text
+    embedding: EmbeddingParams | None = None  # a vector of the prompt is asked for, no answer
     continues_text: bool = True  # the answer goes on after the prompt's own text; False: a chat turn begins
     spent: Mapping[Part, float] = field(default_factory=dict)  # ledger parts before submit, seconds

@@ -20,8 +20,19 @@ class Text(Protocol):
 class Binder:
     """Owns the arrays every BoundStep is a view of; a bound step is good until the next one is bound."""
 
-    def __init__(self, cache: KVCache, *, num_groups: int, max_tokens: int, max_rows: int, max_blocks: int) -> None:
+    def __init__(
+        self,
+        cache: KVCache,
+        *,
+        num_groups: int,
+        max_tokens: int,
+        max_rows: int,
+        max_blocks: int,
+        selects_all: bool = False,
+    ) -> None:
+        """`selects_all`: the output of every token is wanted, not only of those whose next one is sampled."""
         self._cache = cache
+        self._selects_all = selects_all
         self._token_ids = np.zeros(max_tokens, np.int32)
         self._row_starts = np.zeros(max_rows + 1, np.int32)
         self._row_positions = np.zeros(max_rows, np.int32)
@@ -41,7 +52,7 @@ class Binder:
             self._row_positions[r] = row.start_pos
             at += row.num_tokens
             self._row_starts[r + 1] = at
-            for index in range(at - row.num_logits, at):
+            for index in range(at - (row.num_tokens if self._selects_all else row.num_logits), at):
                 self._selected[num_selected] = index
                 num_selected += 1
             for group, tables in enumerate(self._tables):

@@ -19,9 +19,11 @@ from twostroke.core.strategy import Chooser, Speculator
 from twostroke.engine.beam_stream import BeamStream
 from twostroke.engine.bind import Binder
 from twostroke.engine.cost_fit import StepCostFit
+from twostroke.engine.embedding_stream import EmbeddingStream
 from twostroke.engine.kv_store import KVSize, kv_usage, kv_usage_of_beams
 from twostroke.engine.live import Live, Member
 from twostroke.engine.output_stream import OutputStream
+from twostroke.engine.pooler import Pooler
 from twostroke.engine.scores import score_prompts
 from twostroke.engine.stream import Listener, TextStream
 from twostroke.engine.verify import draw_tokens
@@ -58,7 +60,9 @@ class Engine:
         new_text: Callable[[Request], TextStream],
         new_chooser: Callable[[Request], Chooser],
         speculator: Speculator | None = None,
+        pooler: Pooler | None = None,
     ) -> None:
+        """With a pooler it embeds: prompts come to vectors instead of tokens, by a binder that selects all."""
         self._reader = reader
         self._scheduler = scheduler
         self._cache = cache
@@ -71,6 +75,7 @@ class Engine:
         self._new_text = new_text
         self._new_chooser = new_chooser
         self.speculator = speculator
+        self._pooler = pooler
         self._live: dict[str, Live] = {}
         self._started: dict[str, Live] = {}  # of these, who had a row already
         self._members: dict[int, Member] = {}
@@ -106,6 +111,8 @@ class Engine:
         self._live[request.request_id] = live
 
     def _begin(self, request: Request, listener: Listener) -> Live:
+        if request.embedding is not None:
+            return Live(request, EmbeddingStream(request, listener=listener))
         if request.params.beam is None:
             return Live(request, OutputStream(request, text=self._new_text(request), listener=listener))
         chooser = self._new_chooser(request)
@@ -182,8 +189,17 @@ class Engine:
     def _sample(self, plan: StepPlan, logits: npt.NDArray[np.float32] | str) -> tuple[SampledToken, ...]:
         if isinstance(logits, str):
             return tuple(SampledToken(row.sequence_id, 0, error=logits) for row in plan.rows)
+        if self._pooler is not None:
+            vectors = self._pooler.take(plan, logits)
+            return tuple(self._embedded(sequence_id, vector) for sequence_id, vector in vectors.items())
         failures = score_prompts(self._sampler, logits, plan, self._members)
         return (*failures, *draw_tokens(self._sampler, logits, plan, self._members))
+
+    def _embedded(self, sequence_id: int, vector: npt.NDArray[np.float64]) -> SampledToken:
+        """A prompt's vector goes to its stream; the token that stands for it ends the sequence."""
+        stream = self._members[sequence_id].live.stream
+        assert isinstance(stream, EmbeddingStream), f"sequence {sequence_id} waits for no vector"
+        return SampledToken(sequence_id, 0, error=stream.take(vector))
 
     def _decide(self, plan: StepPlan, tokens: tuple[SampledToken, ...]) -> StepResult:
         """Ends that only text or a group can tell, or that went wrong; the scheduler knows the others."""
@@ -339,6 +355,8 @@ class Engine:
         self._started.pop(request_id, None)
         for member in live.members:
             self._members.pop(member.sequence.sequence_id, None)
+            if self._pooler is not None:
+                self._pooler.forget(member.sequence.sequence_id)
         if self.speculator is not None and isinstance(live.stream, OutputStream):
             live.stream.speculation = self.speculator.forget(live.members[0].sequence.sequence_id)
         sequences = [member.sequence for member in live.members]

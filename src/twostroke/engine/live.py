@@ -6,6 +6,7 @@ from twostroke.core.request import Request
 from twostroke.core.sequence import Sequence, SequenceStatus
 from twostroke.core.strategy import AnswerGrammar, Chooser
 from twostroke.engine.beam_stream import BeamStream
+from twostroke.engine.embedding_stream import EmbeddingStream
 from twostroke.engine.output_stream import OutputStream
 from twostroke.sample.sampler import SamplingRow
 
@@ -15,7 +16,7 @@ class Live:
     """One request. `members` are its growing sequences: one, or the beams in their chooser's order."""
 
     request: Request
-    stream: OutputStream | BeamStream
+    stream: OutputStream | BeamStream | EmbeddingStream
     chooser: Chooser | None = None
     members: "list[Member]" = field(default_factory=list)
     error: str | None = None

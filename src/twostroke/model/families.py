@@ -35,7 +35,8 @@ def build_program(source: ModelSource) -> Program:
     tensor type or variant). Tensors the program does not use give one warning.
     """
     program = FAMILIES[check_architecture(source.path, source.architecture)](source)
-    unused = [name for name in source.tensors if name not in program.weights and name not in _NOT_WEIGHTS]
+    known = _NOT_WEIGHTS if program.has_head else (*_NOT_WEIGHTS, "output.weight")
+    unused = [name for name in source.tensors if name not in program.weights and name not in known]
     if unused:
         _LOG.warning("%s: %s", source.path, _unused_text(unused, program.architecture))
     return program

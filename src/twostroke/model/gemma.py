@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twostroke.model.hyperparameters import DecoderShape, Hyperparameters, read_decoder_shape
+from twostroke.model.pooling import embeds
 from twostroke.model.rope_scaling import NoScaling, read_rope_scaling, rope_table
 from twostroke.model.source import ModelSource
 from twostroke.program.build import ProgramBuilder
@@ -63,6 +64,8 @@ def build_gemma3(source: ModelSource, config: GemmaConfig) -> Program:
         x = _feed_forward_block(b, x, blk=f"blk.{layer}", shape=shape)
     x = b.select(x)
     x = b.rmsnorm(x, "output_norm.weight", eps=shape.eps)
+    if embeds(source):
+        return b.finish(vocab_size=shape.vocab_size, context_length=config.context_length)
     head = "output.weight" if b.has("output.weight") else "token_embd.weight"
     logits = b.logits(x, head, vocab_size=shape.vocab_size)
     if config.final_softcap is not None:

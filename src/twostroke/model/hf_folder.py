@@ -13,6 +13,7 @@ from typing import Any
 
 from twostroke.errors import ModelFileError
 from twostroke.model.hf_config import TranslatedConfig, translate_config
+from twostroke.model.hf_pooling import folder_pooling
 from twostroke.model.hf_tensors import tie_head, translate_tensors
 from twostroke.model.json_file import read_json_object, read_optional_json
 from twostroke.model.metadata import Metadata
@@ -33,15 +34,16 @@ def open_folder(folder: Path, *, weights: Path | None = None) -> ModelSource:
     config = translate_config(config_file, raw)
     files, stored = _read_weights(folder, weights)
     translated = translate_tensors(stored, architecture=config.architecture, file=folder)
-    tensors = tie_head(translated, is_tied=config.is_tied, file=config_file)
+    pooling = folder_pooling(folder, raw, architecture=config.architecture)
+    tensors = tie_head(translated, is_tied=config.is_tied, file=config_file) if not pooling else translated
     tokenizer = _find_tokenizer(folder)
     return ModelSource(
         path=weights or folder,
         format="safetensors",
         architecture=config.architecture,
-        metadata=Metadata(config_file, config.metadata),
+        metadata=Metadata(config_file, {**config.metadata, **pooling}),
         tensors=TensorTable(folder, tensors),
-        header_digest=_digest(raw, files, tokenizer),
+        header_digest=_digest({**raw, "pooling": repr(pooling)} if pooling else raw, files, tokenizer),
         files=tuple(file.mapped.stamp for file in files),
         tokenizer_files=tokenizer,
         chat_template=read_chat_template(folder, tokenizer.tokenizer_config),

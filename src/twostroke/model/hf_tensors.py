@@ -48,6 +48,7 @@ _TEXT_PREFIXES = {
     "model.language_model.": "model.",
     "language_model.lm_head.": "lm_head.",
 }
+_BODY_PREFIXES = ("embed_tokens.", "layers.", "norm.")
 _NOT_TEXT = ("vision_tower.", "model.vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.")
 _COMPUTED = ".rotary_emb.inv_freq"  # old checkpoints stored the rope's angles; they follow from the configuration
 _COMPARE_BYTES = 2**24
@@ -72,6 +73,8 @@ def gguf_name(name: str, *, architecture: str) -> str:
     for prefix, plain in _TEXT_PREFIXES.items():
         if name.startswith(prefix):
             name = plain + name.removeprefix(prefix)
+    if name.startswith(_BODY_PREFIXES):  # saved without a head: nothing stands before them
+        name = f"model.{name}"
     if name in _TOP_NAMES:
         return _TOP_NAMES[name]
     match = _LAYER.fullmatch(name)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from twostroke.errors import ModelFileError
 from twostroke.model.hyperparameters import DecoderShape, Hyperparameters, read_decoder_shape
+from twostroke.model.pooling import embeds
 from twostroke.model.rope_scaling import read_rope_scaling, rope_table
 from twostroke.model.source import ModelSource
 from twostroke.program.build import ProgramBuilder
@@ -53,7 +54,7 @@ def read_rope(params: Hyperparameters, shape: DecoderShape) -> tuple[RopeTable, 
 
 
 def build_llama(source: ModelSource, config: LlamaConfig) -> Program:
-    """Embedding, `num_layers` blocks of attention and gated feed-forward with norms before, norm, head."""
+    """Embedding, `num_layers` blocks of attention and gated feed-forward with norms before, norm, head if it writes."""
     shape = config.shape
     b = ProgramBuilder(source.tensors, file=source.path, architecture=source.architecture)
     table = b.rope_table(config.rope)
@@ -63,6 +64,8 @@ def build_llama(source: ModelSource, config: LlamaConfig) -> Program:
         x = _feed_forward_block(b, x, blk=f"blk.{layer}", config=config)
     x = b.select(x)
     x = b.rmsnorm(x, "output_norm.weight", eps=shape.eps)
+    if embeds(source):
+        return b.finish(vocab_size=shape.vocab_size, context_length=config.context_length)
     head = "output.weight" if b.has("output.weight") else "token_embd.weight"
     b.logits(x, head, vocab_size=shape.vocab_size)
     return b.finish(vocab_size=shape.vocab_size, context_length=config.context_length)

@@ -160,7 +160,7 @@ class ProgramBuilder:
         return self._emit(Op.LOGITS, (x,), NoAttrs(), weights=(weight,), name="logits")[0]
 
     def finish(self, *, vocab_size: int, context_length: int) -> Program:
-        """The frozen program, verified; its last value holds the logits."""
+        """The frozen program, verified; its last value holds the logits, or states where it has no head."""
         groups = [
             KVGroup(index, tuple(layers), shape.num_kv_heads, shape.head_dim, shape.window)
             for index, (shape, layers) in enumerate(self._kv_groups.items())

@@ -11,7 +11,7 @@ from twostroke.program.op import Op
 from twostroke.program.program import Program
 
 LOCAL = -1  # never leaves its group
-IN_LOGITS = -2  # the logits buffer of the step
+IN_LOGITS = -2  # the output buffer of the step: logits, or states where there is no head
 LINE_FLOATS = 16  # a cache line
 ALIAS_FLOATS = 128  # rows a multiple of this apart crowd into few cache sets
 
@@ -38,7 +38,7 @@ class _Life:
 def plan_memory(program: Program, groups: Groups) -> MemoryPlan:
     """First fit in order of size over the lives of all values that leave their group."""
     offsets = [LOCAL] * len(program.values)
-    for value in _logits_values(program):
+    for value in _output_values(program):
         offsets[value] = IN_LOGITS
     strides = tuple(_stride(value.width) for value in program.values)
     lives = [
@@ -57,9 +57,9 @@ def _stride(width: int) -> int:
     return stride + LINE_FLOATS if stride % ALIAS_FLOATS == 0 else stride
 
 
-def _logits_values(program: Program) -> set[int]:
-    """The output of `logits` and what is computed from it, in place."""
-    found: set[int] = set()
+def _output_values(program: Program) -> set[int]:
+    """The output of `logits` and what is computed from it, in place; without a head the last value."""
+    found: set[int] = set() if program.has_head else set(program.instrs[-1].outputs)
     for instr in program.instrs:
         if instr.op is Op.LOGITS or not found.isdisjoint(instr.inputs):
             found.update(instr.outputs)

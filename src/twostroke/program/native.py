@@ -56,7 +56,7 @@ class NativeReader:
         """
         self.isa = _choose_isa(isa)
         self._program = program
-        self._logits = np.empty((1, program.vocab_size), np.float32)
+        self._output = np.empty((1, program.output_width), np.float32)
         groups = fuse(program) if groups is None else groups
         verify_groups(program, groups)
         try:
@@ -67,10 +67,10 @@ class NativeReader:
             raise KernelError(f"the program cannot run here: {error}") from error
 
     def run(self, step: BoundStep) -> FloatArray:
-        """Logits [num_selected, vocab], overwritten by the next run."""
+        """Logits [num_selected, vocab], or states [num_selected, width], overwritten by the next run."""
         num_selected = len(step.selected)
-        if num_selected > len(self._logits):
-            self._logits = np.empty((num_selected, self._program.vocab_size), np.float32)
+        if num_selected > len(self._output):
+            self._output = np.empty((num_selected, self._program.output_width), np.float32)
         try:
             problem = self._bound.step(
                 step.token_ids,
@@ -78,13 +78,13 @@ class NativeReader:
                 step.row_positions,
                 list(step.block_tables),
                 step.selected,
-                self._logits,
+                self._output,
             )
         except (RuntimeError, TypeError) as error:
             raise KernelError(f"step did not run: {error}") from error
         if problem:
             raise KernelError(problem)
-        return self._logits[:num_selected]
+        return self._output[:num_selected]
 
     def copy_block(self, group: int, source: int, target: int) -> None:
         """Bytes of block `source` of every layer of a KV group go to block `target`."""
@@ -133,6 +133,7 @@ class NativeReader:
                 for value, offset, stride in zip(program.values, memory.offsets, memory.strides, strict=True)
             ],
             [(list(table.inv_freq), table.magnitude) for table in program.rope_tables],
+            output_width=program.output_width,
         )
         matrices = pack_matrices(program, tensors, pool=self._pool, kept=kept)
         for instr in program.instrs:

@@ -87,6 +87,16 @@ class Program:
     vocab_size: int
     context_length: int
 
+    @property
+    def has_head(self) -> bool:
+        """Whether a step ends in logits; else in the final state of every selected token."""
+        return any(instr.op is Op.LOGITS for instr in self.instrs)
+
+    @property
+    def output_width(self) -> int:
+        """Of what a step brings per selected token."""
+        return self.values[self.instrs[-1].outputs[0]].width
+
 
 @dataclass(frozen=True, slots=True)
 class BoundStep:

@@ -24,7 +24,10 @@ class Reader(Protocol):
     """Walks a program over one step at a time and owns the bytes of its KV cache."""
 
     def run(self, step: BoundStep) -> npt.NDArray[np.float32]:
-        """Logits [num_selected, vocab], valid until the next run. Raises KernelError."""
+        """Logits [num_selected, vocab], or states [num_selected, width] of a program without a head.
+
+        Valid until the next run. Raises KernelError.
+        """
         ...
 
     def copy_block(self, group: int, source: int, target: int) -> None:

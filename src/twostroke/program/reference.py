@@ -221,7 +221,7 @@ class ReferenceReader:
         self._last_use = {value: index for index, instr in enumerate(program.instrs) for value in instr.inputs}
 
     def run(self, step: BoundStep) -> FloatArray:
-        """Logits [num_selected, vocab]."""
+        """Logits [num_selected, vocab], or states [num_selected, width]."""
         _check_step(self._program, step)
         values: dict[int, FloatArray] = {}
         for index, instr in enumerate(self._program.instrs):
@@ -231,8 +231,8 @@ class ReferenceReader:
             for value in instr.inputs:
                 if self._last_use[value] == index:
                     values.pop(value, None)
-        (logits,) = values.values()
-        return logits
+        (output,) = values.values()
+        return output
 
     def copy_block(self, group: int, source: int, target: int) -> None:
         self._kv[group].copy_block(source, target)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from twostroke.core.event import Event
+from twostroke.embedding import EmbeddingParams
 from twostroke.params import SamplingParams
 from twostroke.serve.answers import Answers
 from twostroke.serve.model_registry import ModelRegistry
@@ -28,7 +29,7 @@ class Wished(Protocol):
     @property
     def prompts(self) -> Sequence[Any]: ...
     @property
-    def params(self) -> SamplingParams: ...
+    def params(self) -> SamplingParams | EmbeddingParams: ...
     @property
     def num_choices(self) -> int: ...
     @property

@@ -17,6 +17,7 @@ from starlette.types import Receive
 
 from twostroke.core.event import Event, FinishEvent
 from twostroke.core.ledger import Ledger
+from twostroke.embedding import EmbeddingParams
 from twostroke.errors import TwostrokeError
 from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
@@ -136,7 +137,7 @@ class Answers:
         self,
         model: ServedModel,
         prompts: Sequence[Any],
-        params: SamplingParams,
+        params: SamplingParams | EmbeddingParams,
         *,
         arrival_s: float,
         num_choices: int = 1,
@@ -152,7 +153,9 @@ class Answers:
         if self.cause is not None:
             raise self.failure()
 
-        later = replace(params, prompt_logprobs=None) if params.max_tokens else params  # a prompt is scored once
+        later = params
+        if isinstance(params, SamplingParams) and params.max_tokens:
+            later = replace(params, prompt_logprobs=None)  # a prompt is scored once
 
         def start(index: int) -> Asked:
             return model.submit(

@@ -51,6 +51,7 @@ def create_app(
     app.get("/v1/models/{name:path}", dependencies=guards)(state.model)
     app.post("/v1/chat/completions", dependencies=guards)(routes.chat_completions)
     app.post("/v1/completions", dependencies=guards)(routes.completions)
+    app.post("/v1/embeddings", dependencies=guards)(routes.openai_embeddings)
     app.get("/v1/requests/{request_id}", dependencies=guards)(routes.request_record)
     app.delete("/v1/requests/{request_id}", dependencies=guards)(routes.cancel_request)
     app.post("/tokenize", dependencies=guards)(tokens.tokenize)

@@ -10,6 +10,7 @@ class LimitsConfig:
     max_body_bytes: int = 4 * 2**20  # some times the longest context, as text or token ids: parsing stops the world
     body_timeout_s: float = 60.0  # a body sent byte by byte must not hold a connection for ever
     max_prompts: int = 64  # per request
+    max_inputs: int = 1024  # texts to embed in one request: as many as may wait in an engine
     max_choices: int = 64  # `n`
     max_answers: int = 128  # prompts x choices: each becomes a sequence
     max_stop_ids: int = 256  # looked at for every token

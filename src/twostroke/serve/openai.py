@@ -79,7 +79,9 @@ def read_wish(
     fields = Fields(values)
     model = read_model(fields, models)
     is_stream = fields.flag("stream") or False
-    prompts: tuple[Prompt, ...] = (read_chat(fields),) if is_chat else _prompts(fields, limits)
+    prompts: tuple[Prompt, ...] = (
+        (read_chat(fields),) if is_chat else read_prompts(fields, "prompt", limit=limits.max_prompts)
+    )
     strategy = read_strategy(
         fields, defaults, is_chat=is_chat, is_stream=is_stream, num_prompts=len(prompts), limits=limits
     )
@@ -100,7 +102,7 @@ def read_wish(
         preset=strategy.preset,
         has_reasoning=not is_chat or fields.flag("include_reasoning") is not False,
         wants_ledger=fields.flag("ledger") or False,
-        timeout_s=_timeout_s(fields, limits),
+        timeout_s=read_timeout_s(fields, limits),
         salt=fields.text("cache_salt") or "",
         structure_field="response_format" if values.get("structured_outputs") is None else "structured_outputs",
     )
@@ -145,7 +147,7 @@ def _stream_wish(fields: Fields, *, is_stream: bool) -> StreamWish:
     return StreamWish(includes_usage=usage, has_running_usage=running, has_progress=progress)
 
 
-def _timeout_s(fields: Fields, limits: LimitsConfig) -> float | None:
+def read_timeout_s(fields: Fields, limits: LimitsConfig) -> float | None:
     timeout_s = fields.number("timeout_s")
     if timeout_s is not None and not 0 < timeout_s <= limits.max_timeout_s:
         raise ApiError(
@@ -155,24 +157,22 @@ def _timeout_s(fields: Fields, limits: LimitsConfig) -> float | None:
     return timeout_s
 
 
-def _prompts(fields: Fields, limits: LimitsConfig) -> tuple[Prompt, ...]:
-    prompt = fields.take("prompt")
+def read_prompts(fields: Fields, name: str, *, limit: int) -> tuple[Prompt, ...]:
+    """Text, token ids or an array of either, under this name."""
+    prompt = fields.take(name)
     if prompt is None:
-        raise ApiError("prompt is missing: give text, token ids or an array of either", param="prompt")
+        raise ApiError(f"{name} is missing: give text, token ids or an array of either", param=name)
     if isinstance(prompt, str) or is_ids(prompt):
         return (prompt,)
     if not isinstance(prompt, list) or not prompt:
-        raise wrong("prompt", "text, token ids or a non-empty array of either", prompt)
-    if len(prompt) > limits.max_prompts:
-        raise ApiError(
-            f"prompt has {len(prompt)} entries: the limit is {limits.max_prompts}, send several requests",
-            param="prompt",
-        )
+        raise wrong(name, "text, token ids or a non-empty array of either", prompt)
+    if len(prompt) > limit:
+        raise ApiError(f"{name} has {len(prompt)} entries: the limit is {limit}, send several requests", param=name)
     is_text = isinstance(prompt[0], str)
     for index, entry in enumerate(prompt):
         if not (isinstance(entry, str) if is_text else is_ids(entry)):
             wanted = "a string like the first entry" if is_text else "an array of token ids or an id, all alike"
-            raise wrong(f"prompt[{index}]", wanted, entry)
+            raise wrong(f"{name}[{index}]", wanted, entry)
     return tuple(prompt)
 
 

@@ -20,6 +20,7 @@ from twostroke.params import (
 )
 from twostroke.presets import PRESETS
 from twostroke.serve.api_error import OLLAMA_PATHS
+from twostroke.serve.embeddings import FORMATS, MAX_DIMENSIONS
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.ollama.openapi import OLLAMA_ERROR, ollama_bodies
 from twostroke.serve.openapi_chat import CHAT_FIELDS, FLAG, TEXT, Schema
@@ -110,8 +111,23 @@ def request_bodies(limits: LimitsConfig) -> dict[str, Schema]:
     return {
         "/v1/chat/completions": body_of({**common, **chat, **HARMLESS_FIELDS}, required=("model", "messages")),
         "/v1/completions": body_of({**common, **completion, **HARMLESS_FIELDS}, required=("model", "prompt")),
+        "/v1/embeddings": body_of(_embedding_fields(limits), required=("model", "input")),
         "/tokenize": body_of({"model": TEXT, "prompt": TEXT, **CHAT_FIELDS, "return_token_strs": FLAG}),
         "/detokenize": body_of({"model": TEXT, "tokens": TOKEN_IDS}, required=("tokens",)),
+    }
+
+
+def _embedding_fields(limits: LimitsConfig) -> dict[str, Schema]:
+    prompts = [TEXT, TOKEN_IDS | {"minItems": 1}]
+    several = [{"type": "array", "items": each, "minItems": 1, "maxItems": limits.max_inputs} for each in prompts]
+    return {
+        "model": TEXT,
+        "input": {"anyOf": [*prompts, *several]},
+        "encoding_format": {"enum": list(FORMATS)},
+        "dimensions": whole(1, MAX_DIMENSIONS),
+        "user": TEXT,
+        "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": limits.max_timeout_s},
+        "cache_salt": TEXT,
     }
 
 

@@ -18,6 +18,7 @@ from twostroke.serve.answers import Answers, CancelCause, EventBridge
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.body import parse_object, read_body
 from twostroke.serve.delivery import DeliveredReply
+from twostroke.serve.embeddings import EmbeddingsApi
 from twostroke.serve.json_log import log_end
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.metrics import ServerMetrics
@@ -55,6 +56,9 @@ class Routes:
 
     async def completions(self, request: Request) -> Response:
         return await self.answer(request, OpenAIApi(self._limits, is_chat=False))
+
+    async def openai_embeddings(self, request: Request) -> Response:
+        return await self.answer(request, EmbeddingsApi(self._limits))
 
     async def answer(
         self, request: Request, api: AnswerApi[WishT], *, told_unasked: Callable[[WishT], dict[str, Any]] | None = None

@@ -8,6 +8,7 @@ from twostroke.core.account import StepRecord
 from twostroke.core.event import Event
 from twostroke.core.peaks import Peaks
 from twostroke.core.snapshot import Snapshot
+from twostroke.embedding import EmbeddingParams
 from twostroke.params import SamplingParams
 
 
@@ -46,7 +47,7 @@ class ServedModel(Protocol):
     def submit(
         self,
         prompt: Any,
-        params: SamplingParams | None = None,
+        params: SamplingParams | EmbeddingParams | None = None,
         *,
         on_event: Callable[[Event], None] | None = None,
         arrival_s: float | None = None,

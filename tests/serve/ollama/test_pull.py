@@ -11,6 +11,7 @@ from tests.serve.ollama.ollama_builders import lines_of, ollama_of, problem_of
 from tests.serve.serve_builders import ScriptedModel, ScriptedShelf, registry_of
 from twostroke.errors import DownloadError, ModelNotFoundError, TermsError
 from twostroke.serve.app import create_app
+from twostroke.serve.ollama.pull import Pull
 
 PULL = "/api/pull"
 MODEL = {"model": "tiny:1b"}
@@ -104,8 +105,16 @@ def test_a_closing_server_ends_the_download_and_takes_no_other() -> None:
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
-def test_a_client_that_leaves_before_the_reply_ends_the_download(is_stream: bool) -> None:
-    may_go_on = threading.Semaphore(0)
+def test_a_client_that_leaves_before_the_reply_ends_the_download(
+    is_stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on, cancel = threading.Semaphore(0), Pull.cancel
+
+    def cancel_and_go_on(pull: Pull) -> None:
+        cancel(pull)
+        may_go_on.release(3)
+
+    monkeypatch.setattr(Pull, "cancel", cancel_and_go_on)
     shelf = ScriptedShelf(may_go_on=may_go_on)
     body = json.dumps(MODEL | {"stream": is_stream}).encode()
 
@@ -114,7 +123,6 @@ def test_a_client_that_leaves_before_the_reply_ends_the_download(is_stream: bool
             said.append(True)
             return {"type": "http.request", "body": body, "more_body": False}
         await asyncio.to_thread(shelf.is_fetching.wait, 10)
-        asyncio.get_running_loop().call_later(0.05, may_go_on.release, 3)
         return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:

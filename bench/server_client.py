@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -172,9 +173,12 @@ def _take_event(reply: Reply, data: bytes) -> None:
 
 
 async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    while size := int(await reader.readline(), 16):
+    while line := await reader.readline():
+        if (size := int(line, 16)) == 0:
+            return
         yield await reader.readexactly(size)
         await reader.readexactly(2)
+    raise ConnectionError("the reply was cut")
 
 
 async def _whole_chunks(reader: asyncio.StreamReader) -> bytes:
@@ -192,6 +196,7 @@ async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 def metrics_of(text: str) -> dict[str, float]:
-    """Prometheus' text as numbers by name and labels, without the prefix."""
+    """Prometheus' text as numbers by name and labels, without the prefix and the name of the only model."""
+    text = re.sub(r',?model_name="[^"]*"', "", text).replace("{,", "{").replace("{}", "")
     pairs = [line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
     return {name.removeprefix("twostroke_"): float(value) for name, value in pairs}

@@ -32,7 +32,6 @@ from twostroke.structure import Structure, StructureKind
 OVERLOAD = 1.2
 NUM_LIVES = 3  # processes, one SIGTERM between two
 MAX_OPEN = 48  # requests; more are told to come back
-CAPACITY_S = 15.0
 MAX_GROWTH = 1.0  # MB a minute
 WARM_UP_SHARE = 0.3  # of a process's life; its KV store is filled before
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -190,7 +189,7 @@ class Clients:
             )
             if not (400 <= reply.status < 500 or reply.status == 503) or reply.error is None:
                 self.faults.append(f"{request_id}: nonsense was answered with {reply.status} {reply.body}")
-            return self._outcome(reply)
+            return self._outcome(reply, kind)
         if kind == "half_body":
             async with connection(self._port) as (_, writer):
                 writer.write(head(CHAT, length=500, headers={"X-Request-Id": request_id}) + b'{"model": ')
@@ -204,7 +203,7 @@ class Clients:
         if kind == "sampled":
             fields |= {"temperature": 0.9, "seed": self._rng.randrange(10)}
         if kind == "deadline":
-            fields |= {"timeout_s": 0.3, "max_tokens": 200}
+            fields |= {"timeout_s": 0.3}
         is_stream = kind in ("stream", "slow", "leaves", "leaves_in_prompt") or (
             kind != "whole" and self._rng.random() < 0.5
         )
@@ -238,12 +237,14 @@ class Clients:
             return "left"
         await asking
         self._compare(question, fields, reply, request_id, kind)
-        return self._outcome(reply)
+        return self._outcome(reply, kind)
 
-    def _outcome(self, reply: Reply) -> str:
+    def _outcome(self, reply: Reply, kind: str) -> str:
         if reply.status in (429, 503):
             return "closing" if reply.status == 503 else "busy"
         if 400 <= reply.status < 499:
+            if kind != "nonsense":
+                self.faults.append(f"a request that is right was refused ({kind}): {reply.status} {reply.error}")
             return "refused"
         if reply.error is None and reply.status == 200:
             if reply.events and not reply.is_done:
@@ -370,7 +371,7 @@ class Soak:
         name = f"fill-{len(self._clients.life.outcomes)}-{random.randrange(10**9)}"
         self._clients.life.num_answers[name] = 1
         self._clients.life.outcomes[name] = self._clients._outcome(
-            await ask(self._server.port, COMPLETIONS, body, request_id=name)
+            await ask(self._server.port, COMPLETIONS, body, request_id=name), "fill"
         )
 
     async def end_life(self) -> None:
@@ -439,7 +440,7 @@ async def run(options: argparse.Namespace, log: Path) -> bool:
     faults = clients.faults
     try:
         await soak.begin_life()
-        rate = OVERLOAD * await soak.capacity(CAPACITY_S)
+        rate = OVERLOAD * await soak.capacity(options.capacity_seconds)
         print(f"capacity {rate / OVERLOAD:.1f} clients/s, {rate:.1f} will come", flush=True)
         for number in range(NUM_LIVES):
             await soak.load(rate, seconds=options.minutes * 60 / NUM_LIVES, rng=rng)
@@ -493,6 +494,7 @@ def main() -> None:
     parser.add_argument("-m", "--model", default="smollm2:135m")
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--questions", type=int, default=64)
+    parser.add_argument("--capacity-seconds", type=float, default=15.0, help="to find out what a server can do")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -299,3 +299,31 @@ def test_work_before_the_answers_ends_with_a_cancel_and_else_with_its_outcome() 
         assert len(asyncio.all_tasks()) == 1  # nothing waits on
 
     asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_told"),
+    [
+        (CancelCause.DELETED, True),
+        (CancelCause.DEADLINE, True),
+        (CancelCause.CLIENT_LEFT, True),
+        (None, False),
+        (CancelCause.REFUSED, False),
+    ],
+)
+def test_what_is_cancelled_before_the_engine_was_asked_ends_once_and_is_told(
+    cause: CancelCause | None, is_told: bool
+) -> None:
+    ended: list[Answers] = []
+
+    async def ask() -> None:
+        answers = Answers(max_pending=5, request_id="r", end_observers=[ended.append])
+        if cause is not None:
+            answers.cancel(cause)
+            with pytest.raises(ApiError):
+                await answers.submit(ScriptedModel(), ["p"], PARAMS, arrival_s=1.0)
+        answers.end_unbegun()
+        answers.end_unbegun()
+
+    asyncio.run(ask())
+    assert [answers.cause for answers in ended] == ([cause] if is_told else [])

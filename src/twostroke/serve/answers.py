@@ -271,6 +271,11 @@ class Answers:
         for observe in self._end_observers:
             observe(self)
 
+    def end_unbegun(self) -> None:
+        """What was cancelled before the engine was asked for anything has ended too, without an answer."""
+        if self.cause not in (None, CancelCause.REFUSED) and not self.asked:
+            self._end_if_complete()
+
     def stop_clock(self) -> None:
         """No deadline any more: they ended, or will not begin."""
         if self._deadline is not None:

@@ -130,6 +130,7 @@ class Routes:
     def _refuse(self, answers: Answers) -> None:
         self.records.close(answers)
         answers.stop_clock()
+        answers.end_unbegun()
 
     async def _answer_with(
         self,

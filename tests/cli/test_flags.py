@@ -10,6 +10,7 @@ from typing import Any, Self
 import pytest
 
 from tests.view.builders import make_report, make_result
+from twostroke.chat.chat import Chat
 from twostroke.cli import app
 from twostroke.cli.run import question, said_params
 from twostroke.config import Config
@@ -260,11 +261,11 @@ def test_an_option_of_loading_arrives_alone(
     ],
 )
 def test_what_is_asked_is_a_conversation_unless_raw(
-    monkeypatch: pytest.MonkeyPatch, flags: list[str], asked: object
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], asked: Any
 ) -> None:
     llm, _ = install(monkeypatch)
     assert app.main(["run", *flags, "hi"]) == 0
-    assert llm.asked == [asked]
+    assert llm.asked == [asked if isinstance(asked, str) else Chat(messages=asked)]
 
 
 def test_an_empty_system_message_still_needs_a_template() -> None:

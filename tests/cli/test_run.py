@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.builders_chat import write_speaker
 from tests.builders_llm import add_ollama_model, puppet_bytes
+from tests.chat import templates
 from tests.cli.builders import environment, make_chain, run, running
 from twostroke.cli import app
 from twostroke.cli.loading import load
@@ -274,3 +276,31 @@ def read_terminal(master: int) -> bytes:
     while not shown.endswith(b"\n"):
         shown += os.read(master, 10_000)
     return shown
+
+
+def test_tools_and_what_the_template_is_told_go_with_the_question(capsys: Capture, tmp_path: Path) -> None:
+    text = '<think>\nso\n</think>\n<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+    speaker = str(write_speaker(tmp_path / "speaker.gguf", text, template=templates.THINKING))
+    tools = tmp_path / "tools.json"
+    tools.write_text('[{"type": "function", "function": {"name": "f"}}]')
+
+    def shown(*flags: str) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TWOSTROKE_HOME", str(tmp_path))
+            code = app.main(["run", "-m", speaker, "--threads", "1", "--json", *flags, "hi"])
+        out, err = capsys.readouterr()
+        return json.loads(out) if code == 0 else err
+
+    call = {"name": "f", "arguments": '{"a": 1}'}
+    assert shown("--tools", str(tools))["answer"] == {"content": "", "reasoning": "so", "tool_calls": [call]}
+    assert shown()["answer"]["tool_calls"] == []
+    assert "answer" not in shown("--template-kwargs", '{"enable_thinking": false}')
+    assert "answer" not in shown("--reasoning-effort", "none")
+    for flags, words in (
+        (["--tools", str(tools), "--tool-choice", "g"], "tool_choice.function.name"),
+        (["--tools", str(tmp_path / "none")], "--tools"),
+        (["--template-kwargs", "{"], "--template-kwargs is no JSON"),
+        (["--template-kwargs", '{"x": 1}'], "reads no such variable"),
+        (["--raw", "--reasoning-effort", "none"], "--reasoning-effort needs a chat template"),
+    ):
+        assert words in shown(*flags)

@@ -3,13 +3,15 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twostroke.chat.chat import Chat
 from twostroke.cli.answer import Pending, follow
 from twostroke.cli.beams import all_answers, said_beam
+from twostroke.cli.chat_flags import ReasoningEffort, TemplateKwargs, ToolChoiceName, Tools, said_chat
 from twostroke.cli.exit_code import ExitCode
 from twostroke.cli.loading import (
     ContextOption,
@@ -59,7 +61,7 @@ from twostroke.view.terminal import Terminal
 if TYPE_CHECKING:
     from twostroke.llm import LLM
 
-Asked = str | Sequence[Mapping[str, str]]  # raw text, or chat messages
+Asked = str | Chat  # raw text, or a conversation
 PRESET_NAMES = ", ".join(each.name for each in PRESETS)
 OTHER_FLAGS = {  # fields whose flag is not their own name
     "stop_token_ids": "stop-token-id",
@@ -115,6 +117,10 @@ def run(
     length_penalty: Annotated[float | None, typer.Option(help="With --beams: above 0 favours long answers.")] = None,
     early_stopping: Annotated[str | None, typer.Option(help="With --beams: true, false (default) or never.")] = None,
     num_return: Annotated[int | None, typer.Option(help="With --beams: answers to show, best first.")] = None,
+    tools: Tools = None,
+    tool_choice: ToolChoiceName = None,
+    reasoning_effort: ReasoningEffort = None,
+    template_kwargs: TemplateKwargs = None,
     context: ContextOption = None,
     kv: KVOption = None,
     threads: ThreadsOption = None,
@@ -166,7 +172,13 @@ def run(
         prompt_logprobs=prompt_logprobs,
         beam=beam,
     )
-    asked = question(prompt, system=system, raw=raw)
+    beside: dict[str, Any] = {
+        "tools": tools,
+        "tool_choice": tool_choice,
+        "reasoning_effort": reasoning_effort,
+        "template_kwargs": template_kwargs,
+    }
+    asked = question(prompt, system=system, raw=raw, **beside)
     config = resolve()
     answer = answer_json if as_json else answer_quietly if quiet else answer_and_report
     with load(
@@ -221,15 +233,17 @@ def said_preset(name: str) -> Preset:
         raise ParamsError(f"--{error}", field=error.field) from None
 
 
-def question(prompt: str | None, *, system: str | None, raw: bool) -> Asked:
-    """What to ask: messages for the chat template, or the text alone."""
-    if raw and system is not None:
-        raise ConfigError("--system needs a chat template, which --raw leaves out: drop one of them")
+def question(prompt: str | None, *, system: str | None, raw: bool, **beside: Any) -> Asked:
+    """What to ask: messages for the chat template and what goes `beside` them, or the text alone."""
+    for name, value in {"system": system, **beside}.items():
+        if raw and value is not None:
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} needs a chat template, which --raw leaves out: drop one of them")
     text = read_prompt(prompt, keep_line_end=raw)
     if raw:
         return text
     asked = [{"role": "user", "content": text}]
-    return asked if system is None else [{"role": "system", "content": system}, *asked]
+    return said_chat(asked if system is None else [{"role": "system", "content": system}, *asked], **beside)
 
 
 def answer_and_report(

@@ -11,7 +11,7 @@ from twostroke.view.drafts import drafts_json
 
 def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = False) -> dict[str, Any]:
     """The object of `twostroke run --json`; `logprobs`, `prompt_logprobs`, `speculation` and `beams` only
-    when they were asked for."""
+    when they were asked for, `answer` where the text holds reasoning or calls."""
     usage, kv = result.usage, result.kv
     decode = _phase(report.decode) | {"tpot_s": report.decode.tpot_s}
     shown: dict[str, Any] = {
@@ -36,6 +36,9 @@ def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = Fa
         shown["prompt_logprobs"] = [_scored(score) for score in result.prompt_logprobs]
     if (spoken := result.speculation) is not None:
         shown["speculation"] = drafts_json(spoken)
+    if (answer := result.answer) is not None and (answer.reasoning or answer.tool_calls):
+        calls = [{"name": call.name, "arguments": call.arguments} for call in answer.tool_calls]
+        shown["answer"] = {"content": answer.content, "reasoning": answer.reasoning, "tool_calls": calls}
     if result.beams:
         shown["beams"] = [_beam(beam) for beam in result.beams]
     return shown

@@ -1,0 +1,54 @@
+"""The flags of `run` for what goes beside a conversation: tools, reasoning, what the chat template is told."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from twostroke.chat.chat import Chat
+from twostroke.errors import ConfigError, ParamsError
+
+Tools = Annotated[Path | None, typer.Option(help="File of functions, a JSON array as OpenAI writes it; see --json.")]
+ToolChoiceName = Annotated[str | None, typer.Option(help="With --tools: none, auto (default), required, or a name.")]
+ReasoningEffort = Annotated[str | None, typer.Option(help="How much to think; none: not at all, where it can be off.")]
+TemplateKwargs = Annotated[str | None, typer.Option(help="JSON object of what else the chat template reads.")]
+
+
+def said_chat(
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Path | None = None,
+    tool_choice: str | None = None,
+    reasoning_effort: str | None = None,
+    template_kwargs: str | None = None,
+) -> Chat:
+    """The conversation with what was said beside it. Raises ConfigError and ParamsError before any model is loaded."""
+    words = (None, "none", "auto", "required")
+    named = tool_choice if tool_choice in words else {"type": "function", "function": {"name": tool_choice}}
+    variables = None if template_kwargs is None else _json("--template-kwargs", template_kwargs)
+    try:
+        return Chat.read(
+            messages,
+            tools=None if tools is None else _json("--tools", _text(tools)),
+            tool_choice=named,
+            reasoning_effort=reasoning_effort,
+            chat_template_kwargs=variables,
+        )
+    except ParamsError as error:
+        raise ParamsError(str(error).replace("chat_template_kwargs", "--template-kwargs"), field=error.field) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--tools {path}: {error}") from None
+
+
+def _json(flag: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{flag} is no JSON: {error}") from None

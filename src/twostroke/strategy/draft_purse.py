@@ -6,7 +6,7 @@ by the speculation; all amounts are seconds of StepCost.
 
 from dataclasses import dataclass
 
-PURSE_SHARE = 0.01  # of all work, for all kinds together
+PURSE_SHARE = 0.005  # of all work, for all kinds together
 KEPT_SAVINGS_SHARE = 0.05  # of all work: earlier luck does not pay for a long bad spell
 
 

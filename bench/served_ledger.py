@@ -56,6 +56,9 @@ async def one(port: int, model: str, number: int, rng: random.Random, seen: Seen
     record = (await get(port, f"/v1/requests/{name}")).body
     if "answers" not in record or reply.status not in (200, 499):
         raise SystemExit(f"{name} {kind}: {reply.status} {reply.body} {reply.events[-1:]}, record {record}")
+    if not record["answers"]:  # cancelled before the engine heard of it
+        seen.num_cancelled += 1
+        return
     last = max(record["answers"], key=lambda answer: answer["e2e_s"])
     total_s = sum_of(last["ledger"])
     if last["finish_reason"] == "cancelled":

@@ -77,6 +77,11 @@ def test_list_show_and_ps(client: ollama.Client) -> None:
     assert (loaded.name, loaded.context_length) == (MODEL, 4096)
 
 
+def test_embeddings(client: ollama.Client) -> None:
+    assert client.embed(MODEL, ["hi", "you"]).embeddings == [[2.0, 0.5], [3.0, 0.5]]
+    assert client.embeddings(MODEL, "hi").embedding == [2.0, 0.5]
+
+
 def test_pull_and_delete(client: ollama.Client) -> None:
     assert client.pull("tiny:1b").status == "success"
     statuses = list(client.pull("tiny:1b", stream=True))
@@ -98,8 +103,8 @@ def test_errors_are_the_clients_own_with_our_words(client: ollama.Client) -> Non
         (lambda: client.generate("nobody", "hi"), 404, "model 'nobody' not found"),
         (lambda: client.chat("nobody", MESSAGES), 404, "not found"),
         (lambda: client.show("nobody"), 404, "not found"),
-        (lambda: client.embed(MODEL, "hi"), 400, "does not support embeddings"),
-        (lambda: client.embeddings(MODEL, "hi"), 400, "does not support embeddings"),
+        (lambda: client.embed("nobody", "hi"), 404, "not found"),
+        (lambda: client.embed(MODEL, "hi", truncate=True), 400, "truncate is True"),
         (lambda: client.delete(MODEL), 409, "the server was started with it"),
         (lambda: client.generate(MODEL, "hi", options={"mirostat_x": 2}), 400, "options.mirostat_x is refused"),
         (lambda: client.generate(MODEL, "hi", options={"num_ctx": 10_000}), 400, "--context 10000"),

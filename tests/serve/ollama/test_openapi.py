@@ -26,6 +26,8 @@ HARMLESS_NAMES = {
     CHAT: {field.name for field in HARMLESS},
     "/api/show": {"system", "template", "options"},
     "/api/pull": {"insecure"},
+    "/api/embed": {"truncate", "options"},
+    "/api/embeddings": {"options"},
 }
 
 

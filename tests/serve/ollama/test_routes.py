@@ -101,19 +101,24 @@ def test_show_changes_nothing_about_a_model(fields: dict[str, Any]) -> None:
         assert client.post("/api/show", json={"model": MODEL, **fields}).status_code == 400
 
 
-@pytest.mark.parametrize(
-    ("path", "fields"),
-    [
-        ("/api/embed", {"input": "hi"}),
-        ("/api/embed", {"input": ["hi", "you"], "truncate": True, "dimensions": 8, "keep_alive": "5m"}),
-        ("/api/embeddings", {"prompt": "hi", "options": {}}),
-    ],
-)
-def test_a_model_that_only_writes_has_no_embeddings(path: str, fields: dict[str, Any]) -> None:
+def test_texts_become_vectors() -> None:
     with ollama_of() as client:
-        response = client.post(path, json={"model": MODEL, **fields})
+        told = client.post("/api/embed", json={"model": MODEL, "input": ["hi", "you"], "truncate": False}).json()
+        one = client.post("/api/embed", json={"model": MODEL, "input": "hi", "keep_alive": "5m"}).json()
+        older = client.post("/api/embeddings", json={"model": MODEL, "prompt": "hi", "options": {}}).json()
+        loads = client.post("/api/embeddings", json={"model": MODEL}).json()
+    assert (told["model"], told["embeddings"], told["prompt_eval_count"]) == (MODEL, [[2.0, 0.5], [3.0, 0.5]], 5)
+    assert isinstance(told["total_duration"], int)
+    assert one["embeddings"] == [[2.0, 0.5]]
+    assert (older, loads) == ({"embedding": [2.0, 0.5]}, {"embedding": []})
+
+
+def test_a_model_that_only_writes_has_no_embeddings() -> None:
+    refuse = ParamsError("this model has no pooling", field="prompt")
+    with ollama_of(ScriptedModel(refuse=refuse)) as client:
+        response = client.post("/api/embed", json={"model": MODEL, "input": "hi"})
     assert response.status_code == 400
-    assert problem_of(response) == f"{MODEL} does not support embeddings: it has no pooling, it writes text alone"
+    assert problem_of(response) == "this model has no pooling"
 
 
 # Files
@@ -248,7 +253,7 @@ def test_what_the_model_refuses_is_a_status_before_any_line(
         for fields in (make(), make(stream=False), make(options={"num_predict": -1})):
             response = client.post(path, json=fields)
             assert response.status_code == status
-            assert problem_of(response) == str(error)
+            assert problem_of(response) == str(error).replace("structure", "format")
 
 
 def test_requests_beyond_the_limit_are_told_to_come_back() -> None:

@@ -52,13 +52,13 @@ def ollama_bodies() -> dict[str, Schema]:
     }
     tools = CHAT_FIELDS["tools"] | {"minItems": 0}
     named = {"model": TEXT, "name": TEXT}
-    embedded = {**named, "options": ANYTHING, "keep_alive": KEEP_ALIVE}
+    embedded = {**named, "options": {"const": {}}, "keep_alive": KEEP_ALIVE}
     texts = {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}
     overrides = {"system": NO_TEXT, "template": NO_TEXT, "options": {"const": {}}}
     return {
         "/api/generate": body_of({**answer, **generate}, required=("model",)),
         "/api/chat": body_of({**answer, "messages": MESSAGES, "tools": tools}, required=("model",)),
-        "/api/embed": body_of({**embedded, "input": texts, "truncate": FLAG, "dimensions": whole(1)}),
+        "/api/embed": body_of({**embedded, "input": texts, "truncate": {"const": False}, "dimensions": whole(1)}),
         "/api/embeddings": body_of({**embedded, "prompt": TEXT}),
         "/api/show": body_of({**named, "verbose": FLAG, **overrides}),
         "/api/pull": body_of({**named, "stream": FLAG, "insecure": {"const": False}}),

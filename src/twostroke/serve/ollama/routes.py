@@ -6,7 +6,7 @@ Registered by `app.create_app` where the server is asked to speak Ollama's API.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -18,7 +18,6 @@ from twostroke.errors import TwostrokeError
 from twostroke.model.shelf import Shelf
 from twostroke.params import SamplingParams
 from twostroke.serve.answers import Answers
-from twostroke.serve.api_error import ApiError
 from twostroke.serve.body import parse_object, read_body
 from twostroke.serve.fields import Fields
 from twostroke.serve.harmless import Harmless, among, take_harmless
@@ -27,7 +26,7 @@ from twostroke.serve.load_errors import as_load_error
 from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.model_slot import ModelSlot
 from twostroke.serve.ollama import describe
-from twostroke.serve.ollama.embed import read_embed, read_embeddings
+from twostroke.serve.ollama.embed import EmbedApi, read_embed, read_embeddings, unasked_embed
 from twostroke.serve.ollama.files import FileRoutes
 from twostroke.serve.ollama.lines import NDJSON, AnswerLines
 from twostroke.serve.ollama.names import defaults_of, known_model, take_name
@@ -152,15 +151,12 @@ class OllamaRoutes:
         return await self._routes.answer(request, OllamaApi(read_chat, self._limits), told_unasked=unasked)
 
     async def embed(self, request: Request) -> Response:
-        raise await self._no_embedding(request, read_embed)
+        api = EmbedApi(read_embed, self._limits, is_older=False)
+        return await self._routes.answer(request, api, told_unasked=unasked_embed)
 
     async def embeddings(self, request: Request) -> Response:
-        raise await self._no_embedding(request, read_embeddings)
-
-    async def _no_embedding(self, request: Request, read: Callable[[Mapping[str, Any]], str]) -> ApiError:
-        body = await read_body(request, self._limits)
-        name, _ = await asyncio.to_thread(lambda: known_model(read(parse_object(body)), self._models))
-        return ApiError(f"{name} does not support embeddings: it has no pooling, it writes text alone", param="model")
+        api = EmbedApi(read_embeddings, self._limits, is_older=True)
+        return await self._routes.answer(request, api, told_unasked=unasked_embed)
 
 
 def _expires_s(slot: ModelSlot) -> float | None:

@@ -262,16 +262,18 @@ def test_a_round_is_shared_by_the_sequences_that_guess() -> None:
 
 
 def test_reading_a_long_prompt_waits_until_the_purse_can_pay_for_it() -> None:
-    model = Model(SMALL)
+    model = Model(make_step_cost(decode_s=0.001, token_s=0.00002))
     drive = Drive(CHEAP, model=model)
     for each in drive.sequences:
-        each.token_ids = [7] * 6000
-        each.num_computed = 5999
-    while not model.num_asked:
+        each.token_ids = [7] * 9000
+        each.num_computed = 8999
+    for _ in range(2000):
+        if model.num_asked:
+            break
         drive.step()
     credit_s = CREDIT_STEPS * 0.0105
-    assert drive.control._model_purse.total_s * PURSE_SHARE + credit_s >= 6000 * 0.00005
-    assert drive.num_tokens > 500
+    assert drive.control._model_purse.total_s * PURSE_SHARE + credit_s >= 9000 * 0.00002
+    assert 200 < drive.num_tokens < 2000
 
 
 def test_a_model_that_cannot_is_not_asked_and_the_reason_is_told() -> None:

@@ -5,9 +5,18 @@ import pytest
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
+from tests.sample import published
 from tests.sample.sampling_builders import softmax
 from twostroke.sample.arithmetic import Floats as Scores
-from twostroke.sample.filters import keep_min_p, keep_top_k, keep_top_p
+from twostroke.sample.filters import (
+    exclude_top_choices,
+    keep_expected,
+    keep_min_p,
+    keep_top_k,
+    keep_top_n_sigma,
+    keep_top_p,
+    keep_typical,
+)
 
 
 def make_scores(values: object) -> Scores:
@@ -71,6 +80,22 @@ def test_a_filter_leaves_its_input_alone() -> None:
     before = scores.copy()
     keep_top_k(scores, 2), keep_top_p(scores, 0.5), keep_min_p(scores, 0.1)
     assert (scores == before).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_other_filters_keep_what_their_publications_say(seed: int) -> None:
+    scores = random_scores(seed)
+    exact = scores.astype(np.float64)
+    ids = np.arange(len(scores))
+    for mass in (0.05, 0.37, 0.61, 0.93):
+        assert set(keep_typical(scores, mass).tolist()) == published.typical(exact, mass)
+    for num_sigmas in (0.33, 1.0, 2.2):
+        assert set(keep_top_n_sigma(scores, ids, num_sigmas).tolist()) == published.top_n_sigma(exact, num_sigmas)
+    for threshold in (0.013, 0.05, 0.21, 0.6):
+        kept = [place for place in exclude_top_choices(scores, threshold) if scores[place] > -np.inf]
+        assert set(kept) == published.xtc(exact, threshold)
+    for limit in (0.2, 1.7, 5.3):
+        assert set(keep_expected(scores, limit).tolist()) == published.mirostat(exact, limit)
 
 
 def transformers_mask(name: str, value: float, scores: Scores) -> NDArray[np.bool_]:

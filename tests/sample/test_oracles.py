@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests.builders_gguf import write_llama
-from tests.sample import published
 from twostroke.params import SamplingParams
 from twostroke.sample.arithmetic import Floats
 from twostroke.sample.filters import keep_expected, surprise_of
@@ -134,11 +133,3 @@ def test_typical_keeps_what_transformers_keeps(seed: int) -> None:
         missing = kept - ours(row, typical_p=mass)
         assert ours(row, typical_p=mass) <= kept
         assert missing <= {0, 1, 2, 3, 4}, "where the border lies within ties, theirs keeps them all"
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_publications_agree_with_the_definition(seed: int) -> None:
-    row = row_of(seed)
-    exact = row.astype(np.float64)
-    assert ours(row, typical_p=0.6) == published.typical(exact, 0.6)
-    assert ours(row, top_n_sigma=1.5) == published.top_n_sigma(exact, 1.5)

@@ -5,13 +5,12 @@ An answer is a sequence: a request for n of them counts n times, here as in `num
 has numbers of its own; a scrape tells them apart by `model_name`.
 """
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from twostroke.core.account import StepRecord
 from twostroke.core.event import Event, FinishEvent, TokenEvent
@@ -21,6 +20,7 @@ from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
+from twostroke.serve.tally import Tally
 
 PREFIX = "twostroke"
 MODEL_LABEL = "model_name"  # vLLM's
@@ -29,8 +29,8 @@ SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_JUDGED = 64  # steps of a kind: enough for a mean, few enough to be priced at every scrape
 REJECTIONS = ("queue_full", "context_length_exceeded", "closing", "insufficient_memory")
-T = TypeVar("T")
-MAX_NEW = 256  # steps and gaps that wait to be counted: some tenths of a millisecond of work
+MAX_NEW = 256  # steps that wait to be counted: some tenths of a millisecond of work
+KINDS = ("prefill", "decode", "mixed")  # of steps
 LOST = (FinishReason.CANCELLED, FinishReason.ERROR)
 
 
@@ -43,7 +43,7 @@ class ModelMetrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._ttft = self._seconds("time_to_first_token", "Arrival to the first token of an answer.")
-        self._itl = self._seconds("inter_token_latency", "Gaps between the tokens of an answer.")
+        self._gaps = Tally(SECONDS)
         self._tpot = self._seconds(
             "request_time_per_output_token",
             "First to last token over their number less one, per answer of two or more.",
@@ -53,14 +53,8 @@ class ModelMetrics:
         self._prefill = self._seconds("request_prefill_time", "An answer's own time in prefill.")
         self._decode = self._seconds("request_decode_time", "An answer's own time in decode.")
         self._cancel = self._seconds("cancel_latency", "From a cancel until the answer's blocks are free.")
-        self._step = self._seconds("step", "One step of the engine, plan to hand-over.", labels=("kind",))
-        self._step_tokens = Histogram(
-            "iteration_tokens_total",
-            "Tokens of one step.",
-            namespace=PREFIX,
-            buckets=TOKENS,
-            registry=self._registry,
-        )
+        self._step_times = {kind: Tally(SECONDS) for kind in KINDS}
+        self._step_tokens = Tally(TOKENS)
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of answers that ended.")
         self._tokens = self._counter("generation_tokens", "Tokens of answers.")
         self._ends = self._counter("request_success", "Answers that ended, by how.", labels=("finished_reason",))
@@ -69,14 +63,12 @@ class ModelMetrics:
         self._wasted = self._counter("wasted_tokens", "Tokens computed for answers nobody got.", labels=("phase",))
         self._spec_tokens = self._counter("spec_tokens", "Guessed tokens, by what became of them.", labels=("kind",))
         self._spec_stops = self._counter("spec_stops", "Answers that guessed no more, by why.", labels=("reason",))
-        self._steps = {kind: deque[StepRecord](maxlen=MAX_JUDGED) for kind in ("prefill", "decode", "mixed")}
+        self._steps = {kind: deque[StepRecord](maxlen=MAX_JUDGED) for kind in KINDS}
         self._latest: dict[tuple[int, int], _Latest] = {}  # of running answers
-        # What comes with every token waits here: many at once cost a fifth of what they cost one by one between steps.
-        self._new_steps: deque[StepRecord] = deque()
-        self._new_gaps: deque[float] = deque()
+        self._new_steps: deque[StepRecord] = deque()  # wait to be counted, off the engine's thread
 
-    def _seconds(self, name: str, text: str, *, labels: tuple[str, ...] = ()) -> Histogram:
-        return Histogram(f"{name}_seconds", text, labels, namespace=PREFIX, buckets=SECONDS, registry=self._registry)
+    def _seconds(self, name: str, text: str) -> Histogram:
+        return Histogram(f"{name}_seconds", text, namespace=PREFIX, buckets=SECONDS, registry=self._registry)
 
     def _counter(self, name: str, text: str, *, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(name, text, labels, namespace=PREFIX, registry=self._registry)
@@ -94,8 +86,8 @@ class ModelMetrics:
             self._observe_gaps(latest)
             self._observe_end(answers, index, event)
             self._latest.pop(key, None)
-        if len(self._new_steps) + len(self._new_gaps) >= MAX_NEW:
-            self._count_new()
+        if len(self._new_steps) >= MAX_NEW:
+            self.settle()
 
     def _follow(self, answers: Answers, time_s: float, latest: "_Latest | None") -> "_Latest":
         """The answer's newest step with a token of `time_s`; the gaps before a step are known when it is over."""
@@ -109,9 +101,8 @@ class ModelMetrics:
 
     def _observe_gaps(self, latest: "_Latest | None") -> None:
         """k tokens of one step get a k-th of the gap each."""
-        if latest is not None:
-            for _ in range(latest.num_tokens):
-                self._new_gaps.append((latest.time_s - latest.before_s) / latest.num_tokens)
+        if latest is not None and latest.num_tokens:
+            self._gaps.add((latest.time_s - latest.before_s) / latest.num_tokens, times=latest.num_tokens)
 
     def _observe_end(self, answers: Answers, index: int, event: FinishEvent) -> None:
         timing, usage, ledger = event.timing, event.usage, answers.ledgers[index]
@@ -150,20 +141,18 @@ class ModelMetrics:
         """Called on the engine's thread after every step."""
         self._new_steps.append(record)
 
-    def _count_new(self) -> None:
-        """Steps and gaps that wait become numbers; a scrape may do so on another thread at the same time."""
-        for record in _taken(self._new_steps):
+    def settle(self) -> None:
+        """Count the steps that wait."""
+        while self._new_steps:
+            record = self._new_steps.popleft()
             phases = {row.phase for row in record.rows}
             kind = "mixed" if len(phases) > 1 else next(iter(phases)).value
-            self._step.labels(kind).observe(record.handed_s - record.start_s)
-            self._step_tokens.observe(sum([row.num_tokens for row in record.rows]))
+            self._step_times[kind].add(record.handed_s - record.start_s)
+            self._step_tokens.add(sum([row.num_tokens for row in record.rows]))
             self._steps[kind].append(record)
-        for gap_s in _taken(self._new_gaps):
-            self._itl.observe(gap_s)
 
     def steps_since(self, start_s: float) -> dict[str, list[StepRecord]]:
-        """The latest steps of each kind, as far as they began after `start_s`."""
-        self._count_new()
+        """Of the latest steps that were settled, those of each kind that began after `start_s`; for any thread."""
         recent = {
             kind: [step for step in list(steps) if step.start_s >= start_s] for kind, steps in self._steps.items()
         }
@@ -173,18 +162,27 @@ class ModelMetrics:
 
     def collect(self, now: Snapshot | None, use: PhaseUse) -> Iterator[Metric]:
         """Everything; `now` is the engine at this moment, None while it is not loaded."""
-        self._count_new()
+        self.settle()
         yield from self._registry.collect()
+        yield from self._tallied()
         if now is not None:
             yield from gauges(now)
             yield utilisation(use)
 
+    def _tallied(self) -> Iterator[Metric]:
+        gaps = _histogram("inter_token_latency_seconds", "Gaps between the tokens of an answer.")
+        self._gaps.tell(gaps)
+        tokens = _histogram("iteration_tokens_total", "Tokens of one step.")
+        self._step_tokens.tell(tokens)
+        times = _histogram("step_seconds", "One step of the engine, plan to hand-over.", labels=("kind",))
+        for kind, tally in self._step_times.items():
+            if self._steps[kind]:
+                tally.tell(times, (kind,))
+        yield from (gaps, tokens, times)
 
-def _taken(waiting: deque[T]) -> Iterator[T]:
-    """What waits, each given to one taker alone."""
-    with contextlib.suppress(IndexError):
-        while True:
-            yield waiting.popleft()
+
+def _histogram(name: str, text: str, *, labels: tuple[str, ...] = ()) -> HistogramMetricFamily:
+    return HistogramMetricFamily(f"{PREFIX}_{name}", text, labels=labels)
 
 
 class ServerMetrics:

@@ -50,6 +50,8 @@ class StateRoutes:
 
     async def metrics_text(self) -> Response:
         now = await self._snapshots()
+        for slot in now:
+            slot.metrics.settle()
         use = await asyncio.to_thread(lambda: {slot: _phase_use(slot) for slot in now})
         models = [(slot.name, slot.metrics, snapshot, use[slot]) for slot, snapshot in now.items()]
         return Response(self._routes.metrics.text(models), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -6,15 +6,27 @@ from typing import Any
 
 import pytest
 
-from tests.serve.serve_builders import ScriptedHandle, ScriptedModel, client_of, error_of, events_of, make_chat
+from tests.serve.serve_builders import (
+    ScriptedHandle,
+    ScriptedModel,
+    client_of,
+    error_of,
+    events_of,
+    make_chat,
+    make_finish,
+    registry_of,
+)
+from tests.serve.time_builders import StillLoop, run_on
+from twostroke.core.event import Usage
+from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
-from twostroke.params import SamplingParams
 from twostroke.serve.answers import Answers
 from twostroke.serve.limits import LimitsConfig
-from twostroke.serve.watchdog import Watchdog
+from twostroke.serve.watchdog import NUM_LOOKS, Watchdog
 
 CHAT = "/v1/chat/completions"
-QUICK = LimitsConfig(stall_s=0.1, answer_s=0.1)
+STATE = ("ready", "health", "metrics")
+STEP: Any = None  # only that there was one counts
 
 
 class StuckModel(ScriptedModel):
@@ -41,7 +53,7 @@ class StuckModel(ScriptedModel):
 
     def step(self) -> None:
         for observe in self.step_observers[1:]:  # the metrics want a real record
-            observe(None)  # type: ignore[arg-type]
+            observe(STEP)
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
@@ -49,7 +61,8 @@ def test_a_request_of_an_engine_that_stands_still_ends_with_an_error(
     is_stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = StuckModel()
-    with client_of(model, limits=QUICK) as client:
+    models = registry_of(model)
+    with client_of(models, limits=LimitsConfig(stall_s=0.1)) as client:
         response = client.post(CHAT, json=make_chat(stream=is_stream))
         if is_stream:
             *_, error, done = events_of(response.text)
@@ -58,38 +71,88 @@ def test_a_request_of_an_engine_that_stands_still_ends_with_an_error(
             assert response.status_code == 503
             assert error_of(response)["code"] == "stalled"
         assert "no step of the engine for 0.1 s: 1 requests are told so" in caplog.text
-        for refused in (client.post(CHAT, json=make_chat()), client.get("/ready"), client.get("/health")):
+        for refused in (client.post(CHAT, json=make_chat()), *(client.get(f"/{path}") for path in STATE)):
             assert refused.status_code == 503
             assert error_of(refused)["code"] == "stalled"
-        assert client.get("/metrics").status_code == 503
-        model.may_go_on.set()
-        model.step()
+    model.may_go_on.set()
+    model.step()
+    with client_of(models) as client:  # whose patience no machine is too slow for
         assert client.post(CHAT, json=make_chat()).status_code == 200
-        assert client.get("/health").status_code == 200
+        assert [client.get(f"/{path}").status_code for path in STATE] == [200] * 3
+
+
+def test_who_asks_for_counts_is_told_that_the_engine_does_not_give_them_and_holds_no_second_thread() -> None:
+    model = StuckModel()
+    with client_of(model, limits=LimitsConfig(answer_s=0.05)) as client:
+        for path in ("/health", "/metrics", "/health"):
+            refused = client.get(path)
+            assert (refused.status_code, error_of(refused)["code"]) == (503, "stalled")
+        model.may_go_on.set()
+
+
+def owed() -> Answers:
+    """One answer the engine was asked for."""
+    answers = Answers(max_pending=9)
+    answers.asked[0], answers.num_unfinished = ScriptedHandle("r", num_prompt_tokens=1), 1
+    return answers
+
+
+def end(answers: Answers) -> None:
+    usage = Usage(prompt_tokens=1, cached_tokens=0, completion_tokens=1)
+    answers.take(0, make_finish("r", reason=FinishReason.STOP, usage=usage))
 
 
 def test_an_engine_that_steps_is_let_alone_however_long_an_answer_takes() -> None:
-    model = ScriptedModel(["x"] * 20, pause_s=0.02)
-    with client_of(model, limits=QUICK) as client:
-        steps = threading.Thread(target=lambda: [model.step_observers[1](None) for _ in iter(ticks(0.02, 25))])  # type: ignore[arg-type]
-        steps.start()
-        assert client.post(CHAT, json=make_chat(max_tokens=20)).status_code == 200
-        steps.join()
+    loop, dog = StillLoop(), Watchdog()
+
+    async def watch() -> None:
+        answers = owed()
+        dog.watch(answers, stall_s=NUM_LOOKS)
+        for second in range(5 * NUM_LOOKS):
+            if second % (NUM_LOOKS - 1) == 0:
+                dog.observe_step(STEP)
+            await loop.wait_until(second + 1.0)
+            assert not dog.is_stalled
+        for second in range(5 * NUM_LOOKS, 7 * NUM_LOOKS):
+            await loop.wait_until(second + 1.0)
+        assert dog.is_stalled
+        with pytest.raises(Exception, match="stopped making steps"):
+            await anext(answers.events())
+
+    run_on(loop, watch())
 
 
-def ticks(pause_s: float, count: int) -> Any:
-    pause = threading.Event()
-    for number in range(count):
-        pause.wait(pause_s)
-        yield number
+@pytest.mark.parametrize("sign", ["a step", "an end"])
+def test_any_sign_of_life_mends_it(sign: str) -> None:
+    """A hang between two steps may end without another step: cancelled answers end at once."""
+    loop, dog = StillLoop(), Watchdog()
+
+    async def watch() -> None:
+        answers = owed()
+        dog.watch(answers, stall_s=NUM_LOOKS)
+        for second in range(NUM_LOOKS + 1):
+            await loop.wait_until(second + 1.0)
+        assert dog.is_stalled
+        if sign == "a step":
+            dog.observe_step(STEP)
+        else:
+            end(answers)
+        assert not dog.is_stalled
+
+    run_on(loop, watch())
 
 
 def test_nothing_is_watched_while_nobody_waits() -> None:
-    async def watch() -> bool:
-        dog, answers = Watchdog(), Answers(max_pending=9)
-        dog.watch(answers, stall_s=0.01)
-        await answers.submit(ScriptedModel(), ["p"], SamplingParams(), arrival_s=0.0)
-        await asyncio.sleep(0.05)
-        return dog.is_stalled
+    loop, dog = StillLoop(), Watchdog()
 
-    assert not asyncio.run(watch())
+    async def watch() -> None:
+        answers = owed()
+        dog.watch(answers, stall_s=NUM_LOOKS)
+        await loop.wait_until(1.0)
+        end(answers)
+        for second in range(3 * NUM_LOOKS):
+            await loop.wait_until(second + 2.0)
+        assert not dog.is_stalled
+        assert len(asyncio.all_tasks()) == 1
+
+    run_on(loop, watch())

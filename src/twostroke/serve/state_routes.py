@@ -58,6 +58,7 @@ class StateRoutes:
 
     async def _snapshots(self) -> dict[ModelSlot, Snapshot | None]:
         """The engines now. Raises ApiError when one does not answer; one thread at most waits for it then."""
+        self._refuse_stalled()
         if self._late_look is not None and not self._late_look.done():
             raise stalled()
         look = asyncio.create_task(asyncio.to_thread(self._look))
@@ -73,9 +74,12 @@ class StateRoutes:
     async def ready(self) -> Response:
         """Whether a new request would be taken."""
         self._routes.refuse_while_draining()
+        self._refuse_stalled()
+        return JSONResponse({"status": "ready"})
+
+    def _refuse_stalled(self) -> None:
         if any(slot.watchdog.is_stalled for slot in self._models.slots):
             raise stalled()
-        return JSONResponse({"status": "ready"})
 
     async def models(self) -> Response:
         return JSONResponse({"object": "list", "data": await asyncio.to_thread(self._all_facts)})

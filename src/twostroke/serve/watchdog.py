@@ -15,7 +15,7 @@ NUM_LOOKS = 10  # without a step between them: the engine stands still
 
 
 class Watchdog:
-    """One model's. `is_stalled` until the next step."""
+    """One model's. `is_stalled` until the next step or the next end."""
 
     def __init__(self) -> None:
         self.is_stalled = False
@@ -31,9 +31,14 @@ class Watchdog:
     def watch(self, answers: Answers, *, stall_s: float) -> None:
         """The engine was asked for them: without a step for `stall_s` it stands still."""
         self._running.add(answers)
-        answers.observe_end(self._running.discard)
+        answers.observe_end(self._observe_end)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch(stall_s))
+
+    def _observe_end(self, answers: Answers) -> None:
+        """An end comes from the engine too, with or without a step before it."""
+        self._running.discard(answers)
+        self.is_stalled = False
 
     async def _watch(self, stall_s: float) -> None:
         num_looks, num_steps = 0, self._num_steps

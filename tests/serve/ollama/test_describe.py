@@ -4,7 +4,7 @@ import pytest
 
 from tests.serve.serve_builders import make_facts
 from twostroke.params import SamplingParams
-from twostroke.serve.ollama.describe import capabilities, details, parameter_size, parameters_of, shown
+from twostroke.serve.ollama.describe import NEVER, capabilities, details, parameter_size, parameters_of, running, shown
 
 
 def test_details_name_family_size_and_types() -> None:
@@ -54,6 +54,14 @@ def test_a_model_is_shown_without_its_place() -> None:
     info = told["model_info"]
     assert (info["general.architecture"], info["general.parameter_count"]) == ("llama", 1_234_567)
     assert info["llama.context_length"] == 4096
+
+
+@pytest.mark.parametrize(
+    ("expires_s", "moment"),
+    [(None, NEVER), (1_700_000_000, "2023-11-14T22:13:20Z"), (253_402_300_799, NEVER), (1e15, NEVER), (10**300, NEVER)],
+)
+def test_a_loaded_model_tells_when_it_goes_however_late_that_is(expires_s: float | None, moment: str) -> None:
+    assert running("mine", make_facts(), num_bytes=1, context=2, expires_s=expires_s)["expires_at"] == moment
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,14 @@ def test_the_loaded_model_is_shown_with_its_memory() -> None:
     assert model["expires_at"].startswith("9999")
 
 
+@pytest.mark.parametrize("keep_alive", [1e15, 1e300, 2**64 - 1, "99999999999999h"])
+def test_a_model_kept_beyond_every_calendar_is_still_listed(keep_alive: float | str) -> None:
+    with ollama_of() as client:
+        assert client.post(GENERATE, json=make_generate(keep_alive=keep_alive)).status_code == 200
+        (model,) = client.get("/api/ps").json()["models"]
+    assert model["expires_at"].startswith("9999")
+
+
 @pytest.mark.parametrize("field", ["model", "name"])
 def test_a_model_is_shown(field: str) -> None:
     with ollama_of() as client:

@@ -47,7 +47,14 @@ class PromptError(ParamsError):
 
 
 class CapacityError(TwostrokeError):
-    """The request or model does not fit; the message carries the arithmetic."""
+    """The request or model does not fit; the message carries the arithmetic.
+
+    `field` is the one to make smaller where that is neither the prompt nor max_tokens.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class QueueFullError(CapacityError):

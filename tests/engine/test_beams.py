@@ -171,8 +171,11 @@ def test_the_prompt_is_held_once_and_no_more_than_was_set_aside() -> None:
 
 def test_more_beams_than_rows_or_blocks_are_refused_with_the_arithmetic() -> None:
     bench = Bench(num_blocks=8)
-    with pytest.raises(CapacityError, match="9 beams need as many rows of a step, it has 8: use 8 beams or fewer"):
+    with pytest.raises(
+        CapacityError, match="9 beams need as many rows of a step, it has 8: use 8 beams or fewer"
+    ) as refused:
         bench.add(PROMPT, params=wish(9))
+    assert refused.value.field == "width"
     with pytest.raises(CapacityError, match=r"for 4 beams needs 15 KV blocks of 4 tokens, KV group 0 has 8"):
         bench.add(PROMPT, params=wish(4, max_tokens=12))
     assert not bench.engine.has_work

@@ -288,6 +288,7 @@ def test_a_bug_in_mid_stream_is_told_without_its_words_and_logged(
         (PromptError("x", field="messages"), (400, "messages", None)),
         (ChatTemplateError("x"), (400, "its prompt", "chat_template")),
         (CapacityError("x"), (400, "its prompt", "context_length_exceeded")),
+        (CapacityError("x", field="width"), (400, "beam_width", None)),
         (QueueFullError("x"), (429, None, "queue_full")),
         (RequestError("x"), (500, None, None)),
     ],

@@ -54,7 +54,8 @@ class Admission:
         if width > self._config.max_rows:
             raise CapacityError(
                 f"{width} beams need as many rows of a step, it has {self._config.max_rows}: "
-                f"use {self._config.max_rows} beams or fewer"
+                f"use {self._config.max_rows} beams or fewer",
+                field="width",
             )
         needs = self._most(sequence)
         for group, (need, total) in enumerate(zip(needs, config.num_blocks, strict=True)):

@@ -58,6 +58,8 @@ def as_api_error(
         return ApiError(message, param=prompt_field, code="chat_template")
     if isinstance(error, QueueFullError):
         return ApiError(message, status=429, code="queue_full", headers={"Retry-After": "1"})
+    if isinstance(error, CapacityError) and error.field is not None:
+        return ApiError(message, param={"width": "beam_width"}.get(error.field, error.field))
     if isinstance(error, CapacityError):
         return ApiError(message, param=prompt_field, code="context_length_exceeded")
     if isinstance(error, RequestError):

@@ -1,12 +1,21 @@
 """The routes beside the answers themselves: models by name, requests by id, tokens, readiness and places."""
 
+import json
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from tests.serve.serve_builders import MODEL, ScriptedModel, client_of, error_of, make_chat, make_completion
+from tests.serve.serve_builders import (
+    MODEL,
+    ScriptedModel,
+    client_of,
+    error_of,
+    events_of,
+    make_chat,
+    make_completion,
+)
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import PromptError, QueueFullError
 from twostroke.serve.limits import LimitsConfig
@@ -72,6 +81,9 @@ def test_a_later_choice_that_is_refused_ends_the_request_with_its_error(error: E
     assert str(error) in response.text
     assert "[DONE]" in response.text or response.status_code in (400, 429)
     assert model.handles[0].is_cancelled.is_set()
+    told = json.loads(events_of(response.text)[-2])["error"] if is_stream else error_of(response)
+    assert told["type"] == "invalid_request_error"
+    assert told["param"] == (None if isinstance(error, QueueFullError) else "messages")
 
 
 def test_seeds_and_salts_reach_the_model_and_the_seed_comes_back() -> None:

@@ -128,6 +128,7 @@ class Answers:
         self._max_pending = max_pending
         self._failure: Exception | None = None
         self._start: Callable[[int], Asked] | None = None
+        self._told: Callable[[Exception], Exception] = lambda error: error
         self._now: Callable[[], float] = lambda: 0.0
         self._siblings: dict[int, range] = {}  # first choice -> those that wait for it
         self._starting: set[asyncio.Task[None]] = set()
@@ -143,12 +144,15 @@ class Answers:
         num_choices: int = 1,
         salt: str = "",
         load_s: float = 0.0,
+        told: Callable[[Exception], Exception] = lambda error: error,
     ) -> None:
         """Start one request per prompt; tokenising happens beside the event loop. All start or none does.
 
-        Raises ApiError where they were cancelled before, and what the model's door raises.
+        `told` is what a client hears of an error of a later choice, whose start nobody waits for. Raises ApiError where
+        they were cancelled before, and what the model's door raises.
         """
         self.arrival_s = arrival_s
+        self._told = told
         self._now = model.now
         if self.cause is not None:
             raise self.failure()
@@ -256,7 +260,7 @@ class Answers:
                 await self._begin(left[0])
                 left.pop(0)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the reply's to tell
-            self._failure = self._failure or error
+            self._failure = self._failure or self._told(error)
             self.cancel(CancelCause.REFUSED)
         if left:
             self.num_unfinished -= len(left)

@@ -169,6 +169,10 @@ class Routes:
     async def _start(
         self, wish: WishT, answers: Answers, api: AnswerApi[WishT], *, use: ModelUse, arrival_s: float
     ) -> WishT:
+        def tell(error: Exception) -> Exception:
+            fields = {"prompt_field": wish.prompt_field, "structure_field": wish.structure_field}
+            return told(error, use.slot, **fields)
+
         try:
             wish = await asyncio.to_thread(api.fitted, wish, use.model)
             await answers.submit(
@@ -179,11 +183,12 @@ class Routes:
                 num_choices=wish.num_choices,
                 salt=wish.salt,
                 load_s=use.load_s,
+                told=tell,
             )
         except ApiError:
             raise
         except Exception as error:
-            raise told(error, use.slot, prompt_field=wish.prompt_field, structure_field=wish.structure_field) from error
+            raise tell(error) from error
         return wish
 
     async def _whole(
@@ -191,13 +196,8 @@ class Routes:
     ) -> dict[str, Any]:
         reply = api.whole(wish, answers, use.model)
         async with answers.cancelled_when_client_leaves(request.receive):
-            try:
-                async for index, event in answers.events():
-                    reply.take(index, event)
-            except ApiError:
-                raise
-            except Exception as error:  # of the start of a later choice
-                raise told(error, use.slot, prompt_field=wish.prompt_field) from error
+            async for index, event in answers.events():
+                reply.take(index, event)
         return reply.whole()
 
     def _bridge_here(self) -> EventBridge:

@@ -13,7 +13,6 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from twostroke.errors import TwostrokeError
 from twostroke.serve.answer_api import ReplyStream
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
@@ -60,8 +59,6 @@ class EventStream:
                 yield encode_event(closing)
         except ApiError as error:
             yield encode_event(error.body)
-        except TwostrokeError as error:  # a later choice was refused
-            yield encode_event(ApiError(str(error), status=503).body)
         except Exception:
             logger.exception("a stream failed")
             yield encode_event(ApiError("internal error", status=500).body)

@@ -27,8 +27,13 @@ def names_and_defaults(name: object, models: ModelRegistry) -> tuple[Sequence[st
     slot = models.find(name) if isinstance(name, str) else None
     if slot is None:
         return models.names(), SamplingParams()
+    return [str(name)], defaults_of(slot, models)
+
+
+def defaults_of(slot: ModelSlot, models: ModelRegistry) -> SamplingParams:
+    """What absent fields mean; may read files. Raises ApiError where the model's own settings cannot be read."""
     try:
-        return [str(name)], models.default_params(slot)
+        return models.default_params(slot)
     except (TwostrokeError, OSError) as error:
         raise as_load_error(error, slot.entry) from error
 

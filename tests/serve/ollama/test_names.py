@@ -11,7 +11,8 @@ from twostroke.serve.api_error import ApiError
 from twostroke.serve.fields import Fields
 from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.model_slot import ModelEntry
-from twostroke.serve.ollama.names import defaults_of, find_model, known_model, take_name
+from twostroke.serve.ollama.names import find_model, known_model, take_name
+from twostroke.serve.told import defaults_of
 
 
 def registry() -> ModelRegistry:

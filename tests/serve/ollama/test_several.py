@@ -1,5 +1,6 @@
 """Several models behind Ollama's API: loaded when asked for, told, unloaded and deleted when nobody uses them."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -149,5 +150,6 @@ def test_a_model_that_answers_is_not_deleted() -> None:
             response.read()
         assert refused.status_code == 409
         assert "it answers a request" in problem_of(refused)
+        assert models.registry.slots[-1].keep_alive_s == math.inf  # nor is it unloaded afterwards
         assert "error" in lines_of(response)[-1]
     assert shelf.deleted == []

@@ -69,8 +69,9 @@ class FileRoutes:
             name, slot = found
             if not self._models.is_pulled(slot):
                 raise _in_use(name, "the server was started with it, end it first")
-            await self._models.unload(slot)
-            if slot.model is not None:
+            if slot.num_uses == 0:
+                await self._models.unload(slot)
+            if slot.num_uses or slot.model is not None:
                 raise _in_use(name, "it answers a request, ask again later")
             name = slot.name
         try:

@@ -1,10 +1,7 @@
 """Which model a request means, as Ollama's clients write it: a name without a tag means the tag `latest`."""
 
-from twostroke.errors import TwostrokeError
-from twostroke.params import SamplingParams
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.fields import Fields, shown
-from twostroke.serve.load_errors import as_load_error
 from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.model_slot import ModelSlot
 
@@ -40,11 +37,3 @@ def known_model(wished: str, models: ModelRegistry) -> tuple[str, ModelSlot]:
         have = ", ".join(models.names())
         raise ApiError(f"model {shown(wished)} not found: this server has {have}", status=404, param="model")
     return found
-
-
-def defaults_of(slot: ModelSlot, models: ModelRegistry) -> SamplingParams:
-    """What absent options mean. Raises ApiError where the model's own settings cannot be read."""
-    try:
-        return models.default_params(slot)
-    except (TwostrokeError, OSError) as error:
-        raise as_load_error(error, slot.entry) from error

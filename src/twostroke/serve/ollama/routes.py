@@ -29,11 +29,12 @@ from twostroke.serve.ollama import describe
 from twostroke.serve.ollama.embed import EmbedApi, read_embed, read_embeddings, unasked_embed
 from twostroke.serve.ollama.files import FileRoutes
 from twostroke.serve.ollama.lines import NDJSON, AnswerLines
-from twostroke.serve.ollama.names import defaults_of, known_model, take_name
+from twostroke.serve.ollama.names import known_model, take_name
 from twostroke.serve.ollama.replies import OllamaReply, unasked
 from twostroke.serve.ollama.wish import OllamaWish, fitted, read_chat, read_generate
 from twostroke.serve.routes import Routes
 from twostroke.serve.served_model import ServedModel
+from twostroke.serve.told import defaults_of
 
 logger = logging.getLogger("twostroke")
 API_VERSION = "0.12.6"  # the version of Ollama whose API this is; clients ask for a lowest one

@@ -10,10 +10,10 @@ from typing import Any
 from twostroke.chat.chat import Chat
 from twostroke.chat.tools import read_tools
 from twostroke.errors import ParamsError
-from twostroke.params import SamplingParams
+from twostroke.params import MAX_LOGPROBS, SamplingParams
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.body import MAX_SHOWN, cut
-from twostroke.serve.fields import Fields, one_of, shown, wrong
+from twostroke.serve.fields import Fields, one_of, wrong
 from twostroke.serve.harmless import Harmless, among, take_harmless
 from twostroke.serve.ollama.keep_alive import take_keep_alive
 from twostroke.serve.ollama.messages import NO_IMAGES, read_chat_messages
@@ -137,15 +137,11 @@ def _structure(fields: Fields) -> Structure | None:
 
 
 def _num_logprobs(fields: Fields) -> int | None:
-    wanted, num_top = fields.flag("logprobs"), fields.number("top_logprobs")
+    wanted, num_top = fields.flag("logprobs"), fields.whole("top_logprobs", low=0, high=MAX_LOGPROBS)
     if not wanted:
         if num_top:
             raise ApiError("top_logprobs is given without logprobs: set logprobs to true", param="top_logprobs")
         return None
-    if num_top is not None and not (isinstance(num_top, int) and 0 <= num_top <= 20):
-        raise ApiError(
-            f"top_logprobs is {shown(num_top)}: it must be a whole number from 0 to 20", param="top_logprobs"
-        )
     return num_top or 0
 
 

@@ -266,6 +266,24 @@ def test_the_key_guards_everything_but_health() -> None:
         assert client.get("/v1/models", headers=good).status_code == 200
 
 
+def test_a_key_may_have_any_letters() -> None:
+    with client_of(api_key="schlüssel") as client:
+        given = {"authorization": "Bearer schlüssel".encode()}
+        assert client.get("/v1/models", headers=given).status_code == 200  # type: ignore[arg-type]
+        assert client.get("/v1/models", headers={"authorization": "Bearer schl?ssel"}).status_code == 401
+
+
+def test_what_a_client_made_long_is_cut_in_messages() -> None:
+    with client_of() as client:
+        for response in (
+            client.get("/" + "x" * 9000),
+            client.post(CHAT, content=b"{}", headers={"content-type": "x" * 9000}),
+            client.post(CHAT, json={}, headers={"content-encoding": "x" * 9000}),
+        ):
+            assert 400 <= response.status_code < 500
+            assert len(error_of(response)["message"]) < 200
+
+
 def test_a_path_is_served_under_its_last_part(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "tiny.gguf"
     file.touch()

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from starlette.requests import Request
 
 from twostroke.serve.api_error import ApiError
-from twostroke.serve.body import cut, kind_of, parse_object, read_body
+from twostroke.serve.body import MAX_LEVELS, cut, kind_of, parse_object, read_body
 from twostroke.serve.limits import LimitsConfig
 
 
@@ -49,6 +49,17 @@ def test_broken_bodies_are_refused_with_the_place(body: bytes, words: str) -> No
     error = refusal(body)
     assert words in str(error)
     json.dumps(error.body, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
+def test_values_may_be_nested_as_deep_as_any_schema_and_no_deeper(begin: str, end: str) -> None:
+    levels = (MAX_LEVELS - 1) // (begin.count("[") + begin.count("{"))
+
+    def nested(num: int) -> bytes:
+        return b'{"a": ' + (begin * num + "1" + end * num).encode() + b"}"
+
+    assert list(parse_object(nested(levels))) == ["a"]
+    assert f"the limit is {MAX_LEVELS} levels" in str(refusal(nested(levels + 1)))
 
 
 json_values = st.recursive(

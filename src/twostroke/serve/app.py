@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from twostroke.model.shelf import Shelf
 from twostroke.serve.api_error import ApiError
+from twostroke.serve.body import cut
 from twostroke.serve.hosts import HostCheck, HostNames
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.model_registry import ModelRegistry
@@ -91,12 +92,12 @@ async def _answer_api_error(request: Request, error: Exception) -> Response:
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    told = ApiError(f"{request.method} {request.url.path}: {error.detail}", status=error.status_code)
+    told = ApiError(f"{request.method} {cut(request.url.path)}: {error.detail}", status=error.status_code)
     return JSONResponse(told.body_for(request.url.path), status_code=error.status_code, headers=error.headers)
 
 
 async def _answer_internal_error(request: Request, error: Exception) -> Response:
-    logger.error("internal error in %s", request.url.path, exc_info=error)
+    logger.error("internal error in %r", request.url.path, exc_info=error)
     told = ApiError("internal error, see the server's log", status=500)
     return JSONResponse(told.body_for(request.url.path), status_code=500)
 
@@ -105,7 +106,7 @@ def _key_check(api_key: str) -> Callable[[Request], None]:
     expected = f"Bearer {api_key}".encode()
 
     def check_key(request: Request) -> None:
-        given = request.headers.get("authorization", "").encode()
+        given = request.headers.get("authorization", "").encode("latin-1")  # the bytes that came
         if not hmac.compare_digest(given, expected):
             raise ApiError(
                 "the API key is missing or wrong: send it as a bearer token", status=401, code="invalid_api_key"

@@ -11,6 +11,7 @@ from twostroke.serve.limits import LimitsConfig
 
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1  # beyond these no field of any route has a meaning
 FORM = "application/x-www-form-urlencoded"
+MAX_LEVELS = 128  # of arrays and objects: templates and compilers recurse over what is inside
 MAX_SHOWN = 60  # characters of what a client sent that a message repeats
 # Where a value stands: the place of what holds it, and its key or index. Spelt out only for a message: a body can
 # have a key of megabytes over millions of values.
@@ -21,10 +22,10 @@ async def read_body(request: Request, limits: LimitsConfig) -> bytes:
     """The whole body, also a chunked one. Raises ApiError 408, 413 or 415; stops reading at the limit."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind == FORM and _is_of_ollamas_tools(request)):
-        raise ApiError(f"Content-Type is {kind or 'missing'!r}: send application/json", status=415)
+        raise ApiError(f"Content-Type is {cut(kind) or 'missing'!r}: send application/json", status=415)
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
-        raise ApiError(f"Content-Encoding is {coding!r}: send the body as it is", status=415)
+        raise ApiError(f"Content-Encoding is {cut(coding)!r}: send the body as it is", status=415)
     announced = request.headers.get("content-length", "0")
     if announced.isascii() and announced.isdigit() and int(announced) > limits.max_body_bytes:
         raise _too_large(int(announced), limits)
@@ -69,13 +70,13 @@ def parse_object(body: bytes) -> dict[str, Any]:
         value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
         if not isinstance(value, dict):
             raise ApiError(f"the body is {kind_of(value)}: it must be a JSON object")
-        _check_values(value, place=None)
+        _check_values(value, place=None, level=1)
     except json.JSONDecodeError as error:
         raise ApiError(
             f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno} (character {error.pos})"
         ) from None
     except RecursionError:
-        raise ApiError("the body is nested too deeply: no field needs more than four levels") from None
+        raise _too_deep() from None
     except ValueError:
         raise ApiError("the body has an integer of thousands of digits: no field takes one") from None
     return value
@@ -95,7 +96,13 @@ def _refuse_constant(name: str) -> None:
     raise ApiError(f"the body holds {name}: JSON has no such number")
 
 
-def _check_values(value: Any, *, place: Place) -> None:
+def _too_deep() -> ApiError:
+    return ApiError(f"the body is nested too deeply: the limit is {MAX_LEVELS} levels, flatten it")
+
+
+def _check_values(value: Any, *, place: Place, level: int) -> None:
+    if level > MAX_LEVELS and isinstance(value, list | dict):
+        raise _too_deep()
     if isinstance(value, str):
         _check_text(value, place=place)
     elif isinstance(value, int):
@@ -103,11 +110,11 @@ def _check_values(value: Any, *, place: Place) -> None:
             raise _wrong(place, "an integer beyond 64 bits: no field takes one")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _check_values(item, place=(place, index))
+            _check_values(item, place=(place, index), level=level + 1)
     elif isinstance(value, dict):
         for key, item in value.items():
             _check_text(key, place=place)
-            _check_values(item, place=(place, key))
+            _check_values(item, place=(place, key), level=level + 1)
 
 
 def _check_text(text: str, *, place: Place) -> None:

@@ -7,7 +7,7 @@ Each round reads a buffer as large as the weights, then runs steps of 1, 4 and 1
 of the KV cache comes on top.
 """
 
-import sys
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -68,8 +68,11 @@ def timed(work: Callable[[], object], clock: WallClock) -> float:
 
 
 def main() -> None:
-    source = open_model(Path(sys.argv[1]))
-    threads = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    parser = argparse.ArgumentParser(description="Steps of decode beside reads of as many bytes.")
+    parser.add_argument("model", type=Path, help="a GGUF file")
+    parser.add_argument("threads", type=int, nargs="?", default=2)
+    wish = parser.parse_args()
+    source, threads = open_model(wish.model), wish.threads
     program = build_program(source)
     num_blocks = tuple(max(BATCHES) * BLOCKS_PER_ROW for _ in program.kv_groups)
     spec = KVSpec(precision="bf16", block_size=BLOCK_SIZE, num_blocks=num_blocks)

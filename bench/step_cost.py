@@ -10,8 +10,8 @@ lose a fifth within a second. The targets are a median error of 10 % and 25 % at
 agree within 5 % in one state.
 """
 
+import argparse
 import random
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
@@ -115,7 +115,9 @@ def errors_of_steps(cost: StepCost, records: Sequence[tuple[int, StepRecord]]) -
 
 
 def main() -> None:
-    model_name = sys.argv[1] if len(sys.argv) > 1 else DEFAULT_MODEL
+    parser = argparse.ArgumentParser(description="What the dyno predicts beside steps it never saw.")
+    parser.add_argument("model", nargs="?", default=DEFAULT_MODEL)
+    model_name = parser.parse_args().model
     config, clock, rng = resolve(), WallClock(), random.Random(7)
     path = resolve_model(model_name, home=config.home, ollama_models=config.ollama_models)
     defaults = model_defaults(model_name, ollama_models=config.ollama_models)

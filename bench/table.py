@@ -7,8 +7,8 @@ One table per peer, rows by file and cell; where a cell was measured more than o
 names bench/make_models.py gives them. The last line is the headline: the lowest ratio over Q4_0, Q8_0 and Q4_K_M.
 """
 
+import argparse
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,9 @@ class Row:
 
 
 def main() -> None:
-    rows = read(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="Tables of saved comparisons.")
+    parser.add_argument("results", type=Path, help="objects of `twostroke bench --vs PEER --json`, one a line")
+    rows = read(parser.parse_args().results)
     for peer in dict.fromkeys(row.peer for row in rows):
         print(f"| beside {peer} | | twostroke | {peer} | ratio | floor |", "| --- " * 6 + "|", sep="\n")
         for row in sorted((row for row in rows if row.peer == peer), key=lambda row: list(NAMES).index(row.file)):

@@ -1,1 +1,1 @@
-"""The HTTP door: OpenAI's routes over one loaded model. Knows LLM, parameters and core facts, nothing deeper."""
+"""The HTTP door: the APIs of OpenAI and Ollama over one model or several. Knows LLM and core facts alone."""

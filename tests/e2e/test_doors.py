@@ -304,7 +304,7 @@ def test_an_open_last_message_is_gone_on_with(tmp_path: Path) -> None:
         reply = chat(client, begun, continue_final_message=True)
         assert reply.json()["choices"][0]["message"]["content"] == ANSWER
         tokens = client.post("/tokenize", json={"messages": begun, "continue_final_message": True}).json()["tokens"]
-        assert client.post("/detokenize", json={"tokens": tokens}).json()["prompt"].endswith("assistant:So]")
+        assert client.post("/detokenize", json={"tokens": tokens}).json()["prompt"].endswith("[assistant]So]")
         both = chat(client, begun, continue_final_message=True, add_generation_prompt=True)
         assert both.status_code == 400
         assert "set one of them to false" in error_of(both)["message"]

@@ -140,21 +140,21 @@ def test_a_row_is_whole_lines_and_one_more_where_rows_would_crowd(width: int, st
 def test_a_chain_needs_the_room_of_two_neighbours() -> None:
     program = make_chain(16, 16, 16, 16, 16, reads=((), (0,), (1,), (2,), (3,)))
     plan = plan_memory(program, unfused(program))
-    assert plan.offsets == (0, 16, 0, 16, LOCAL)  # nobody reads the last
+    assert plan.offsets == (0, 16, 0, 16, IN_LOGITS)  # the last of a program without a head is its output
     assert plan.floats_per_token == 32
 
 
 def test_the_widest_value_is_placed_first() -> None:
     program = make_chain(16, 64, 16, reads=((), (0,), (0, 1)))
     plan = plan_memory(program, unfused(program))
-    assert plan.offsets == (64, 0, LOCAL)
+    assert plan.offsets == (64, 0, IN_LOGITS)
     assert plan.floats_per_token == 80
 
 
 def test_a_value_read_late_keeps_its_place_until_then() -> None:
     program = make_chain(16, 16, 16, 16, reads=((), (0,), (1,), (0, 2)))
     plan = plan_memory(program, unfused(program))
-    assert plan.offsets == (0, 16, 32, LOCAL)
+    assert plan.offsets == (0, 16, 32, IN_LOGITS)
     assert plan.floats_per_token == 48
 
 
@@ -163,23 +163,23 @@ def test_a_gap_of_the_right_size_is_filled_and_one_too_small_is_not() -> None:
     reads: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (1, 2))
     fits = make_chain(32, 32, 32, 16, reads=reads)
     plan = plan_memory(fits, unfused(fits))
-    assert (plan.offsets, plan.floats_per_token) == ((0, 32, 0, LOCAL), 64)
+    assert (plan.offsets, plan.floats_per_token) == ((0, 32, 0, IN_LOGITS), 64)
     too_small = make_chain(16, 32, 32, 16, reads=reads)
     plan = plan_memory(too_small, unfused(too_small))
-    assert (plan.offsets, plan.floats_per_token) == ((32, 0, 32, LOCAL), 64)
+    assert (plan.offsets, plan.floats_per_token) == ((32, 0, 32, IN_LOGITS), 64)
 
 
 def test_one_group_for_everything_needs_no_memory() -> None:
     program = make_chain(16, 16, 16, reads=((), (0,), (1,)))
     plan = plan_memory(program, ((0, 3),))
-    assert plan.offsets == (LOCAL, LOCAL, LOCAL)
+    assert plan.offsets == (LOCAL, LOCAL, IN_LOGITS)
     assert plan.floats_per_token == 0
 
 
 def test_a_value_is_alive_through_the_whole_of_its_groups() -> None:
     program = make_chain(16, 16, 16, 16, reads=((), (0,), (1,), (2,)))
     plan = plan_memory(program, ((0, 2), (2, 4)))
-    assert plan.offsets == (LOCAL, 0, LOCAL, LOCAL)
+    assert plan.offsets == (LOCAL, 0, LOCAL, IN_LOGITS)
     assert plan.floats_per_token == 16
 
 

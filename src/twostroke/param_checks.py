@@ -24,8 +24,8 @@ def check_int(name: str, value: object, low: int, high: int | None) -> None:
         raise ParamsError(f"{name} is {value}: it must be {limit}", field=name)
 
 
-def check_texts(name: str, texts: object, *, limit: int, why_not_empty: str) -> None:
-    """A tuple of at most `limit` strings, none of them empty."""
+def check_texts(name: str, texts: object, *, limit: int, longest: int, why_not_empty: str) -> None:
+    """A tuple of at most `limit` strings, none of them empty or of more than `longest` characters."""
     if not isinstance(texts, tuple):
         raise ParamsError(f"{name} is {texts!r}: it must be a tuple of strings", field=name)
     for text in texts:
@@ -33,6 +33,10 @@ def check_texts(name: str, texts: object, *, limit: int, why_not_empty: str) -> 
             raise ParamsError(f"{name} has {text!r}: each must be a string", field=name)
         if not text:
             raise ParamsError(f"{name} has an empty text: {why_not_empty}", field=name)
+        if len(text) > longest:
+            raise ParamsError(
+                f"{name} has a text of {len(text)} characters: the limit is {longest}, shorten it", field=name
+            )
     if len(texts) > limit:
         raise ParamsError(f"{name} has {len(texts)} strings: the limit is {limit}", field=name)
 

@@ -23,6 +23,7 @@ MAX_LOGPROBS = 20  # OpenAI's limit for top_logprobs
 MAX_PROMPT_SCORES = 2**16  # of one request: some 10 MB in memory, and as much JSON
 MAX_STOP_STRINGS = 16
 MAX_STOP_PATTERNS = 4
+MAX_STOP_SIZE = 4096  # characters; each is held back while it may still become a match
 MAX_LOGIT_BIAS = 100.0  # OpenAI's limits: beyond them a token is out of reach or alone anyway
 MAX_BIASED_TOKENS = 1024  # each is looked at in every step
 MAX_SEED = 2**64 - 1  # the key of Philox4x32-10 has 64 bits
@@ -174,8 +175,8 @@ class SamplingParams:
             )
         _check_bias(self.logit_bias)
         self._check_samplers()
-        check_texts("stop", self.stop, limit=MAX_STOP_STRINGS, why_not_empty=ENDS_AT_ONCE)
-        check_texts("stop_regex", self.stop_regex, limit=MAX_STOP_PATTERNS, why_not_empty=ENDS_AT_ONCE)
+        for name, most in (("stop", MAX_STOP_STRINGS), ("stop_regex", MAX_STOP_PATTERNS)):
+            check_texts(name, getattr(self, name), limit=most, longest=MAX_STOP_SIZE, why_not_empty=ENDS_AT_ONCE)
         compile_patterns(self.stop_regex)
         _check_ids("stop_token_ids", self.stop_token_ids)
         for name in ("ignore_eos", "include_stop"):

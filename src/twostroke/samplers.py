@@ -14,7 +14,9 @@ from twostroke.param_checks import check_int, check_range, check_texts
 SAMPLERS = ("penalties", "dry", "temperature", "top_k", "top_p", "min_p", "typical_p", "top_n_sigma", "xtc")
 BREAKERS = ("\n", ":", '"', "*")  # what no repetition that DRY counts reaches over, unless a request says otherwise
 MAX_BREAKERS = 64
+MAX_BREAKER_SIZE = 64  # characters; each of its beginnings is looked for in every token of the vocabulary
 MAX_BAD_WORDS = 1024  # each is looked at in every step
+MAX_BAD_WORD_SIZE = 512  # characters, or token ids
 MAX_WHOLE = 2**31 - 1
 
 
@@ -52,7 +54,11 @@ def check_numbers(values: Mapping[str, object]) -> None:
 
 def check_breakers(breakers: object) -> None:
     check_texts(
-        "dry_sequence_breakers", breakers, limit=MAX_BREAKERS, why_not_empty="it would be everywhere, and DRY nowhere"
+        "dry_sequence_breakers",
+        breakers,
+        limit=MAX_BREAKERS,
+        longest=MAX_BREAKER_SIZE,
+        why_not_empty="it would be everywhere, and DRY nowhere",
     )
 
 
@@ -66,6 +72,9 @@ def check_bad_words(bad_words: object) -> None:
     for word in bad_words:
         if not word:
             raise ParamsError(f"{name} has an empty word: it would forbid everything", field=name)
+        if len(word) > MAX_BAD_WORD_SIZE:
+            kind = "characters" if isinstance(word, str) else "token ids"
+            raise ParamsError(f"{name} has a word of {len(word)} {kind}: the limit is {MAX_BAD_WORD_SIZE}", field=name)
         for token_id in word if isinstance(word, tuple) else ():
             check_int(name, token_id, 0, MAX_WHOLE)
 

@@ -4,12 +4,14 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.sample.sampling_builders import make_request
+from twostroke.core.step import DeadEnd
 from twostroke.errors import ParamsError
 from twostroke.sample.grammar import Grammar, GrammarCompiler, Words
 from twostroke.sample.logprobs import best_logprobs, log_softmax
@@ -319,6 +321,29 @@ def test_a_grammar_that_gives_up_fails_its_row_alone_with_its_reason() -> None:
     assert (first.token_id, second.token_id) == (NO_TOKEN, 0)
     assert first.error is not None
     assert first.error.startswith("its grammar gave up: too many states")
+    assert isinstance(first.error, DeadEnd)
+
+
+def test_a_grammar_that_breaks_its_limits_says_so_without_its_state() -> None:
+    grammar = COMPILER.compile(regex("(a?){3000}a{3000}"))
+    grammar.advance(ord("a"))
+    with pytest.raises(ValueError, match="too many") as caught:
+        grammar.allowed()
+    assert "<state>" not in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+def test_bans_that_leave_no_token_are_the_requests_own_and_broken_logits_are_not() -> None:
+    sampler = Sampler(VOCAB)
+    banned = sampler.start(replace(make_request(), bad_words=((ord("a"),),)))
+    rows = [SamplingRow(0, banned, COMPILER.compile(regex("a"))), SamplingRow(1, sampler.start(make_request()))]
+    logits = np.zeros((2, VOCAB), np.float32)
+    logits[1, 5] = np.nan
+    forbidden, broken = sampler.sample(logits, rows)
+    assert isinstance(forbidden.error, DeadEnd)
+    assert "all are forbidden" in forbidden.error
+    assert broken.error is not None
+    assert not isinstance(broken.error, DeadEnd)
 
 
 def test_a_grammar_the_vocabulary_cannot_say_is_refused() -> None:

@@ -22,6 +22,9 @@ from twostroke.serve.keep_alive import read_keep_alive
         ("-1", math.inf),
         ("-1m", math.inf),
         (math.inf, math.inf),
+        (100 * 365 * 86400, 100 * 365 * 86400.0),
+        (1e10, math.inf),  # no calendar has its end
+        ("9" * 60 + "h", math.inf),
     ],
 )
 def test_seconds_and_durations_are_read_and_what_is_negative_is_for_ever(value: object, seconds: float) -> None:

@@ -20,6 +20,7 @@ from tests.serve.serve_builders import (
 )
 from twostroke.core.event import Event, FinishEvent, TokenEvent, Usage
 from twostroke.core.sequence import FinishReason
+from twostroke.core.step import DeadEnd
 from twostroke.errors import (
     CapacityError,
     ChatTemplateError,
@@ -112,6 +113,7 @@ def test_an_answer_ends_in_one_of_two_ways() -> None:
     ("event", "cause", "status", "said", "code"),
     [
         (finish(FinishReason.ERROR, error="a logit is nan"), None, 500, "a logit is nan", None),
+        (finish(FinishReason.ERROR, error=DeadEnd("none left")), None, 400, "none left", "no_token_left"),
         (finish(FinishReason.ERROR), None, 500, "the request failed", None),
         (finish(FinishReason.ERROR, error=""), None, 500, "the request failed", None),
         (

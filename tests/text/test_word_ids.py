@@ -36,6 +36,28 @@ def test_where_a_mark_was_just_spelled_out_some_sequence_ends(mark: str, before:
     assert any(ids[len(ids) - len(each) :] == each for each in marks if len(each) <= len(ids))
 
 
+def test_marks_and_their_rests_are_those_of_the_definition() -> None:
+    for tokenizer in TOKENIZERS:
+        words, marks = WordIds(tokenizer), ("the", "to", "e\n")
+        expected: set[tuple[int, ...]] = set()
+        for token_id in range(tokenizer.vocab_size):
+            token = tokenizer.token_bytes(token_id)
+            if any(mark.encode() in token for mark in marks):
+                expected.add((token_id,))
+                continue
+            for mark in marks:
+                for size in range(1, len(mark)):
+                    if token.endswith(mark[:size].encode()):
+                        expected.add((token_id, *words.of_words([mark[size:]])[0]))
+        assert set(words.of_marks(marks)) == expected
+
+
+def test_a_long_mark_is_looked_for_no_further_than_tokens_reach() -> None:
+    tokenizer = TOKENIZERS[0]
+    found = WordIds(tokenizer).of_marks(("the" * 20,) * 64)
+    assert len(found) == len(set(found)) <= 3 * tokenizer.vocab_size
+
+
 def test_the_vocabulary_is_looked_through_once_for_the_same_marks() -> None:
     words = WordIds(TOKENIZERS[0])
     assert words.of_marks((":",)) is words.of_marks((":",))

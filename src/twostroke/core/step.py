@@ -68,6 +68,10 @@ class TokenLogprob(NamedTuple):
     logprob: float
 
 
+class DeadEnd(str):
+    """An error that a request's own wishes led to: its grammar broke a limit, or what it forbids left no token."""
+
+
 class SampledToken(NamedTuple):
     """The next token of one sequence; `error` is set instead when its row could not be sampled."""
 

@@ -103,7 +103,7 @@ class Grammar:
         """
         mask = self._matcher.compute_bitmask()
         if self._matcher.is_error():
-            raise ValueError(self._matcher.get_error()[:MAX_PROBLEM])
+            raise ValueError(_told(self._matcher.get_error()))
         return mask
 
     def advance(self, token_id: int) -> None:
@@ -140,6 +140,10 @@ def _joined(before: str, structure: Structure) -> str:
 
 
 def _refused(structure: Structure, problem: str) -> ParamsError:
+    return ParamsError(f"structure of kind {structure.kind} is refused: {_told(problem)}", field="structure")
+
+
+def _told(problem: str) -> str:
+    """The compiler's words without the state it was in."""
     told = problem.partition("<state>")[0].strip()
-    told = told if len(told) <= MAX_PROBLEM else f"{told[:MAX_PROBLEM]}..."
-    return ParamsError(f"structure of kind {structure.kind} is refused: {told}", field="structure")
+    return told if len(told) <= MAX_PROBLEM else f"{told[:MAX_PROBLEM]}..."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from twostroke import _native
 from twostroke._native import SamplingState
 from twostroke.core.request import Request
-from twostroke.core.step import SampledToken, ScoredToken, TokenLogprob
+from twostroke.core.step import DeadEnd, SampledToken, ScoredToken, TokenLogprob
 from twostroke.core.strategy import AnswerGrammar
 from twostroke.sample.ranking import rank_allowed
 from twostroke.sample.scoring import score_tokens
@@ -21,6 +21,7 @@ from twostroke.sample.scoring import score_tokens
 __all__ = ["NO_TOKEN", "Sampler", "SamplingRow", "SamplingState"]
 
 NO_TOKEN = -1  # token_id of a row that failed
+NONE_LEFT = DeadEnd("no token may be drawn: all are forbidden by the request's grammar, bad_words or n-grams")
 _ANY_TOP_K = 2**31 - 1  # larger than any vocabulary: off, like every larger one
 
 
@@ -129,22 +130,24 @@ class Sampler:
 
 def _set_masks(rows: Sequence[SamplingRow]) -> tuple[dict[int, NDArray[np.uint32]], dict[int, str]]:
     """Let grammars say what may come next; rows whose grammar gave up may draw nothing and have its reason."""
-    masks, given_up = {}, {}
+    masks: dict[int, NDArray[np.uint32]] = {}
+    given_up: dict[int, str] = {}
     for index, row in enumerate(rows):
         if row.grammar is not None:
             try:
                 masks[index] = np.frombuffer(row.grammar.allowed(), np.uint32)
                 row.state.allow(masks[index])
             except ValueError as error:
-                given_up[index] = f"its grammar gave up: {error}"
+                given_up[index] = DeadEnd(f"its grammar gave up: {error}")
                 row.state.allow(np.zeros(1, np.uint32))
     return masks, given_up
 
 
 def _problem(best_logit: float) -> str:
-    return "no token may be drawn: every logit is -inf" if best_logit == -np.inf else f"a logit is {best_logit}"
+    return NONE_LEFT if best_logit == -np.inf else f"a logit is {best_logit}"
 
 
 def _broken(row: SamplingRow, problem: str) -> SampledToken:
     position = row.state.position
-    return SampledToken(row.sequence_id, NO_TOKEN, error=f"{problem} at position {position}: no token can be chosen")
+    told = f"{problem} at position {position}: no token can be chosen"
+    return SampledToken(row.sequence_id, NO_TOKEN, error=DeadEnd(told) if isinstance(problem, DeadEnd) else told)

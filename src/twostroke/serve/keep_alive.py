@@ -1,12 +1,13 @@
 """How long a model stays loaded that nobody uses, as Ollama writes it: seconds, or a duration such as 5m or 1h30m.
 
-0 lets it go at once, a negative one never.
+0 lets it go at once, a negative one never, nor one of more than a century: its end would be no date a clock can tell.
 """
 
 import math
 import re
 
 FOREVER_S = math.inf
+LONGEST_S = 100 * 365 * 86400.0
 UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 PART = r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)"
 DURATION = re.compile(rf"([+-]?)((?:{PART})+)", re.ASCII)
@@ -24,7 +25,7 @@ def read_keep_alive(value: object) -> float:
         seconds = None
     if seconds is None:
         raise ValueError('it must be seconds or a duration such as "5m" or "1h30m"; 0 is at once, negative never')
-    return FOREVER_S if seconds < 0 else seconds
+    return seconds if 0 <= seconds <= LONGEST_S else FOREVER_S
 
 
 def _duration(text: str) -> float | None:

@@ -16,6 +16,7 @@ from twostroke.params import (
     MAX_LOGPROBS,
     MAX_SEED,
     MAX_STOP_PATTERNS,
+    MAX_STOP_SIZE,
     MAX_STOP_STRINGS,
 )
 from twostroke.presets import PRESETS
@@ -165,7 +166,7 @@ def _answer_fields(limits: LimitsConfig) -> dict[str, Schema]:
         },
         "seed": whole(0, MAX_SEED),
         "n": whole(1, limits.max_choices),
-        "stop": one_or_many(TEXT, most=MAX_STOP_STRINGS),
+        "stop": one_or_many(TEXT | {"maxLength": MAX_STOP_SIZE}, most=MAX_STOP_STRINGS),
         "stop_regex": one_or_many(TEXT, most=MAX_STOP_PATTERNS),
         "stop_token_ids": TOKEN_IDS | {"maxItems": limits.max_stop_ids},
         "include_stop_str_in_output": FLAG,

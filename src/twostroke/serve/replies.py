@@ -11,6 +11,7 @@ from twostroke.core.clock import unix_time_s
 from twostroke.core.event import Beam, Event, FinishEvent, TokenEvent
 from twostroke.core.likeliest import Tried, likeliest
 from twostroke.core.sequence import FinishReason
+from twostroke.core.step import DeadEnd
 from twostroke.presets import Preset
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
@@ -285,6 +286,8 @@ def _preset_facts(preset: Preset) -> dict[str, str]:
 def reason_of(finish: FinishEvent, answers: Answers) -> str:
     """OpenAI's word for the end. Raises ApiError for an end that is no answer."""
     if finish.reason is FinishReason.ERROR:
+        if isinstance(finish.error, DeadEnd):  # asked again it would end there again
+            raise ApiError(finish.error, code="no_token_left")
         raise ApiError(finish.error or "the request failed", status=500)
     if finish.reason is FinishReason.CANCELLED:
         raise answers.failure()

@@ -6,7 +6,17 @@ Called by `sampling_fields.read_params` and `openapi`. What the values may be, S
 import math
 from typing import Any
 
-from twostroke.samplers import LOWEST_WHOLE, MAX_BAD_WORDS, MAX_BREAKERS, MAX_WHOLE, NUMBERS, SAMPLERS, Limits
+from twostroke.samplers import (
+    LOWEST_WHOLE,
+    MAX_BAD_WORD_SIZE,
+    MAX_BAD_WORDS,
+    MAX_BREAKER_SIZE,
+    MAX_BREAKERS,
+    MAX_WHOLE,
+    NUMBERS,
+    SAMPLERS,
+    Limits,
+)
 from twostroke.serve.fields import Fields, wrong
 
 FRACTIONS = NUMBERS | {"mirostat_tau": Limits(0.0, math.inf, low_open=True)}
@@ -36,14 +46,16 @@ def _word(word: Any, place: int) -> str | tuple[Any, ...]:
 
 def sampler_schemas() -> dict[str, dict[str, Any]]:
     """The JSON schema of each field."""
-    ids = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": MAX_WHOLE}}
+    each = {"type": "integer", "minimum": 0, "maximum": MAX_WHOLE}
+    ids = {"type": "array", "minItems": 1, "items": each, "maxItems": MAX_BAD_WORD_SIZE}
     text = {"type": "string", "minLength": 1}
+    word, breaker = text | {"maxLength": MAX_BAD_WORD_SIZE}, text | {"maxLength": MAX_BREAKER_SIZE}
     return {
         **{name: _schema(limits) for name, limits in FRACTIONS.items()},
         **{name: {"type": "integer", "minimum": low, "maximum": MAX_WHOLE} for name, low in LOWEST_WHOLE.items()},
-        "dry_sequence_breakers": {"type": "array", "items": text, "maxItems": MAX_BREAKERS},
+        "dry_sequence_breakers": {"type": "array", "items": breaker, "maxItems": MAX_BREAKERS},
         "sampler_order": {"type": "array", "items": {"enum": list(SAMPLERS)}, "uniqueItems": True},
-        "bad_words": {"type": "array", "items": {"anyOf": [text, ids]}, "maxItems": MAX_BAD_WORDS},
+        "bad_words": {"type": "array", "items": {"anyOf": [word, ids]}, "maxItems": MAX_BAD_WORDS},
     }
 
 

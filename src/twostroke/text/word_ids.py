@@ -3,8 +3,8 @@
 Called by `LLM` before a request is queued. Never looks at logits.
 """
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 
 from twostroke.text.tokenizer import Tokenizer
 
@@ -32,16 +32,16 @@ class WordIds:
 
     def _of_marks(self, marks: tuple[str, ...]) -> tuple[TokenIds, ...]:
         """Every token that has a mark in it, and every token a mark begins in, with those of the mark's rest."""
-        pairs = [(mark, mark.encode()) for mark in marks]
+        whole, rests, inside = [mark.encode() for mark in marks], _rests(marks), cache(self._inside)
         found: dict[TokenIds, None] = {}
         for token_id in range(self._tokenizer.vocab_size):
             token = self._tokenizer.token_bytes(token_id)
-            if any(raw in token for _, raw in pairs):
+            if any(mark in token for mark in whole):
                 found[(token_id,)] = None
                 continue
-            for mark, raw in pairs:
-                for rest in _rests(token, mark, raw):
-                    found[(token_id, *self._inside(rest))] = None
+            for start in range(len(token)):
+                for rest in rests.get(token[start:], ()):
+                    found[(token_id, *inside(rest))] = None
         return tuple(found)
 
     def _inside(self, text: str) -> TokenIds:
@@ -52,9 +52,10 @@ class WordIds:
         return tuple(self._tokenizer.encode_inside(text))  # the two are one token
 
 
-def _rests(token: bytes, mark: str, raw: bytes) -> Iterator[str]:
-    """What is left of a mark behind a token that ends with its beginning, whole characters alone."""
-    for size in range(1, len(mark)):
-        head = mark[:size].encode()
-        if len(head) < len(raw) and token.endswith(head):
-            yield mark[size:]
+def _rests(marks: Iterable[str]) -> Mapping[bytes, list[str]]:
+    """What is left of marks behind each of their beginnings, whole characters alone."""
+    rests: dict[bytes, list[str]] = {}
+    for mark in marks:
+        for size in range(1, len(mark)):
+            rests.setdefault(mark[:size].encode(), []).append(mark[size:])
+    return rests

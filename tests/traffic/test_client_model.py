@@ -93,6 +93,9 @@ def test_the_seed_decides(tmp_path: Path) -> None:
         ([client(rate_mrps=[10, 10])], COUNT, "requests: --requests of at most that fits"),
         ([client(cv_pct=[1])], 3, "rates, variations and patterns differ in number"),
         ([{"client": 1}], 3, "is no model of clients: KeyError 'rate_mrps'"),
+        ([client(cv_pct=[0, 100])], 3, "rates must be 0 or more, variations above 0, both finite"),
+        ([client(rate_mrps=[1e999, 1])], 3, "rates must be 0 or more, variations above 0, both finite"),
+        ([client(input_q=[], output_q=[])], 3, "it needs bins of some seconds and a client's lengths"),
     ],
 )
 def test_what_cannot_be_drawn_is_told(

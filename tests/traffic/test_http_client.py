@@ -29,7 +29,18 @@ def test_an_address_is_written_as_it_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:8000", "ftp://x", "http://", "http://h:port", "http://h/?q=1", "http://u@h"]
+    "url",
+    [
+        "127.0.0.1:8000",
+        "ftp://x",
+        "http://",
+        "http://h:port",
+        "http://h/?q=1",
+        "http://u@h",
+        "http://h/a b",
+        "http://h/\u00e9",
+        "http://h/\x01",
+    ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="--url is"):
@@ -51,6 +62,27 @@ def test_a_connection_is_used_again_and_carries_the_key() -> None:
     assert asked[0].startswith(b"GET /a HTTP/1.1\r\n")
     assert b"Bearer k" in asked[1]
     assert asked[1].endswith(b'{"x": 1}')
+
+
+def test_a_key_may_have_any_letters_but_none_that_ends_its_line() -> None:
+    asked: list[bytes] = []
+
+    def talk(request: bytes) -> bytes:
+        asked.append(request)
+        return json_reply(1)
+
+    async def ask() -> None:
+        async with talking(talk, api_key="schlüssel") as client:
+            await client.get("/")
+
+    run(ask())
+    assert "Bearer schlüssel\r\n".encode() in asked[0]
+    with pytest.raises(ConfigError, match="--api-key has a line end"):
+        HttpClient(Address.of("http://h"), api_key="k\r\nX: y")
+
+
+def test_an_address_of_the_newer_kind_is_called_by_its_name_in_brackets() -> None:
+    assert Address.of("http://[::1]:8000").host_and_port == "[::1]:8000"
 
 
 def test_a_kept_connection_the_server_closed_is_replaced() -> None:
@@ -119,6 +151,14 @@ def test_nobody_who_listens_is_an_error_of_its_own() -> None:
     with pytest.raises(RemoteError, match="cannot be reached") as refused:
         run(ask())
     assert refused.value.kind == "not connected"
+
+
+def test_a_name_that_is_none_cannot_be_reached() -> None:
+    async def ask() -> None:
+        await HttpClient(Address.of(f"http://{'x' * 64}.example")).get("/")
+
+    with pytest.raises(RemoteError, match="cannot be reached"):
+        run(ask())
 
 
 def test_requests_at_once_have_connections_of_their_own() -> None:

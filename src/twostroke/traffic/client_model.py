@@ -48,6 +48,10 @@ def draw_requests(path: Path, lines: Sequence[str], *, count: int | None, seed: 
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"--trace {path} is no model of clients: {type(error).__name__} {error}") from None
     known = [client for client in clients if client.input_quantiles]
+    if not known or not 0 < bin_s < math.inf:
+        raise ConfigError(
+            f"--trace {path} is no model of clients: it needs bins of some seconds and a client's lengths"
+        )
     rng = random.Random(seed)
     items: list[Item] = []
     start_s = 0.0
@@ -67,6 +71,9 @@ def _client(values: dict[str, Any]) -> Client:
     if len(values["cv_pct"]) != len(rates) or len(values["pattern"]) != len(rates):
         raise ValueError("rates, variations and patterns differ in number")
     variations = [percent / 100 for percent in values["cv_pct"]]
+    for rate, variation in zip(rates, variations, strict=True):
+        if not 0 <= rate < math.inf or (rate and not 0 < variation < math.inf):
+            raise ValueError("rates must be 0 or more, variations above 0, both finite")
     return Client(rates, variations, values["pattern"], values.get("input_q") or (), values.get("output_q") or ())
 
 

@@ -41,14 +41,20 @@ class Address:
             raise ConfigError(wrong) from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
             raise ConfigError(wrong)
+        if not url.isascii() or any(letter.isspace() or not letter.isprintable() for letter in url):
+            raise ConfigError(f"{wrong}, other letters than ASCII's percent-encoded")
         is_secure = parts.scheme == "https"
         prefix = parts.path.rstrip("/").removesuffix("/v1")
         return cls(host=parts.hostname, port=port or (443 if is_secure else 80), is_secure=is_secure, prefix=prefix)
 
     @property
-    def url(self) -> str:
+    def host_and_port(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}{self.prefix}"
+        return f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.is_secure else 'http'}://{self.host_and_port}{self.prefix}"
 
 
 class Reply:
@@ -84,12 +90,15 @@ class HttpClient:
     """Requests to one address on one event loop. Close it at the end."""
 
     def __init__(self, address: Address, *, api_key: str | None = None, clock: Clock | None = None) -> None:
+        """Raises ConfigError for a key that no header can carry."""
         self.address = address
         self.clock = clock or WallClock()
         self._idle: list[_Connection] = []
-        self._headers = [("Host", f"{address.host}:{address.port}"), ("User-Agent", "twostroke")]
+        self._headers = [(b"Host", address.host_and_port.encode()), (b"User-Agent", b"twostroke")]
         if api_key is not None:
-            self._headers.append(("Authorization", f"Bearer {api_key}"))
+            if not api_key.isprintable():
+                raise ConfigError("--api-key has a line end or another letter that no header can carry: leave it out")
+            self._headers.append((b"Authorization", f"Bearer {api_key}".encode()))
 
     async def get(self, path: str) -> Any:
         """The JSON of a route. Raises RemoteError."""
@@ -107,9 +116,9 @@ class HttpClient:
 
         Raises RemoteError where nobody listens or the connection breaks.
         """
-        headers = [*self._headers, ("Content-Length", str(len(body)))]
+        headers = [*self._headers, (b"Content-Length", b"%d" % len(body))]
         if body:
-            headers.append(("Content-Type", "application/json"))
+            headers.append((b"Content-Type", b"application/json"))
         request = h11.Request(method=method, target=self.address.prefix + path, headers=headers)
         connection, head = await self._sent(request, body)
         try:
@@ -139,7 +148,7 @@ class HttpClient:
         context = ssl.create_default_context() if place.is_secure else None
         try:
             reader, writer = await asyncio.open_connection(place.host, place.port, ssl=context)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
             raise RemoteError(f"{place.url} cannot be reached: {error}", kind="not connected") from None
         return _Connection(reader, writer, self.clock)
 

@@ -1,13 +1,16 @@
 """A model file whose answers are known, and the program as a process of its own."""
 
 import os
+import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import twostroke
 from tests.cases.puppet import EOS, build_puppet, byte_token
@@ -62,3 +65,17 @@ def run(
     with running(arguments, env=env, stdin=subprocess.DEVNULL if data is None else subprocess.PIPE) as process:
         out, err = process.communicate(data, timeout=60)
     return process.returncode, out, err
+
+
+def press_ctrl_c_once_caught(*, default: Any = None, is_time: Callable[[], bool] = lambda: True) -> threading.Thread:
+    """Ctrl-C as soon as another handler than `default` (that of now) waits for it and `is_time`, however late."""
+    default = default or signal.getsignal(signal.SIGINT)
+
+    def press() -> None:
+        while signal.getsignal(signal.SIGINT) is default or not is_time():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press, daemon=True)
+    thread.start()
+    return thread

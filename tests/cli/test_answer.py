@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.cli.builders import press_ctrl_c_once_caught
 from tests.view.builders import make_result
 from twostroke.cli.answer import cancel_on_interrupt, follow
 from twostroke.core.account import Account
@@ -88,10 +89,9 @@ def test_ctrl_c_cancels_and_shows_what_is_there() -> None:
 
 def test_ctrl_c_before_the_first_token_cancels_too() -> None:
     scripted = Scripted(waits_for_cancel=True)
-    timer = threading.Timer(0.05, press_ctrl_c)
-    timer.start()
+    pressing = press_ctrl_c_once_caught()
     assert follow(scripted.submit, lambda text: None).finish_reason is FinishReason.CANCELLED
-    timer.join()
+    pressing.join()
 
 
 def test_a_second_ctrl_c_leaves() -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.builders_chat import write_speaker
 from tests.builders_llm import add_ollama_model, puppet_bytes
 from tests.chat import templates
-from tests.cli.builders import environment, make_chain, run, running
+from tests.cli.builders import environment, make_chain, press_ctrl_c_once_caught, run, running
 from twostroke.cli import app
 from twostroke.cli.loading import load
 from twostroke.cli.run import answer_json
@@ -166,21 +166,23 @@ def test_prompt_and_answer_beyond_the_context_is_an_error_with_the_arithmetic(
 def test_ctrl_c_in_json_is_still_one_object(capsys: Capture, monkeypatch: pytest.MonkeyPatch, endless: str) -> None:
     config = resolve({"TWOSTROKE_HOME": str(Path(endless).parent)})
     with load(endless, config=config, threads=1, context=None, kv=None, quiet=True) as llm:
-        timers: list[threading.Timer] = []
+        pressing: list[threading.Thread] = []
+        heard: list[Event] = []
         submit = llm.submit
 
         def submit_and_interrupt(*arguments: Any, on_event: Callable[[Event], None]) -> Handle:
             def hear(event: Event) -> None:
                 on_event(event)
-                if not timers:  # the first token; the main thread waits for the next one long before this fires
-                    timers.append(threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)))
-                    timers[0].start()
+                heard.append(event)
+                if len(heard) == 4:
+                    pressing.append(press_ctrl_c_once_caught(default=default))
 
+            default = signal.getsignal(signal.SIGINT)
             return submit(*arguments, on_event=hear)
 
         monkeypatch.setattr(llm, "submit", submit_and_interrupt)
         result = answer_json(llm, "why?", SamplingParams(max_tokens=500_000), config)
-        timers[0].join()
+        pressing[0].join()
     assert result.finish_reason is FinishReason.CANCELLED
     shown = json.loads(capsys.readouterr().out)
     assert shown["finish_reason"] == "cancelled"

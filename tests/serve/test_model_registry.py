@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.serve.serve_builders import ScriptedLoader, ScriptedModel
+from tests.serve.time_builders import StillLoop, run_on
 from twostroke.errors import CapacityError, ConfigError, ModelFileError
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.keep_alive import FOREVER_S
@@ -196,34 +197,41 @@ def test_a_model_that_nobody_waits_for_any_more_goes_as_if_it_was_used() -> None
 
 
 def test_an_idle_model_goes_after_its_time_and_comes_back_at_the_next_use() -> None:
+    loop = StillLoop()
+
     async def work() -> None:
-        shelf = Shelf(keep_alive_s=0.03)
+        shelf = Shelf(keep_alive_s=30.0)
         await shelf.use("b")
         assert shelf.slot("b").expires_s is not None
+        await loop.wait_until(20.0)
         await shelf.use("b")
+        await loop.wait_until(49.0)
         assert shelf.loaded == {"b"}
-        while shelf.loaded:
-            await asyncio.sleep(0.005)
-        assert shelf.slot("b").expires_s is None
+        await loop.wait_until(50.0)
+        assert (shelf.loaded, shelf.slot("b").expires_s) == (set(), None)
         await shelf.use("b")
         assert shelf.loader.loads == ["b", "b"]
 
-    run(work)
+    run_on(loop, work())
 
 
 def test_a_model_in_use_does_not_go_and_its_time_begins_with_the_end_of_the_last_use() -> None:
+    loop = StillLoop()
+
     async def work() -> None:
-        shelf = Shelf(keep_alive_s=0.01)
+        shelf = Shelf(keep_alive_s=10.0)
         first, second = [await shelf.registry.take(shelf.slot("b")) for _ in range(2)]
         first.end()
         first.end()  # twice is once
-        await asyncio.sleep(0.05)
+        await loop.wait_until(50.0)
         assert (shelf.loaded, shelf.slot("b").num_uses, shelf.slot("b").expires_s) == ({"b"}, 1, None)
         second.end()
-        while shelf.loaded:
-            await asyncio.sleep(0.005)
+        await loop.wait_until(59.0)
+        assert shelf.loaded == {"b"}
+        await loop.wait_until(60.0)
+        assert shelf.loaded == set()
 
-    run(work)
+    run_on(loop, work())
 
 
 def test_a_request_may_say_how_long_and_the_next_load_begins_with_the_servers_time_again() -> None:

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from typing import Any
 
@@ -5,16 +6,23 @@ import pytest
 
 from tests.serve.serve_builders import (
     MODEL,
+    ScriptedHandle,
     ScriptedModel,
     client_of,
     error_of,
     events_of,
     make_chat,
     make_completion,
+    make_finish,
 )
+from tests.serve.time_builders import StillLoop, run_on
+from twostroke.core.event import TokenEvent, Usage
 from twostroke.core.sequence import FinishReason
+from twostroke.params import SamplingParams
+from twostroke.serve.answers import Answers
 from twostroke.serve.limits import LimitsConfig
-from twostroke.serve.sse import encode_event
+from twostroke.serve.openai import read_wish
+from twostroke.serve.sse import EventStream, encode_event
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -114,23 +122,43 @@ def test_an_event_is_one_line_whatever_its_text() -> None:
     assert json.loads(event[6:])["text"] == "a\r\nb\n\nc\u2028d\0"
 
 
+async def heard_in_silence(loop: StillLoop, fields: dict[str, Any], limits: LimitsConfig) -> list[str]:
+    """A stream whose first token comes after 35 s and its end 10 s later, block by block."""
+    wish = read_wish(fields, is_chat=True, models=[MODEL], limits=limits, defaults=SamplingParams())
+    model, answers, blocks = ScriptedModel(), Answers(max_pending=9), list[str]()
+    answers.asked[0], answers.num_unfinished, model.num_running = ScriptedHandle("r", num_prompt_tokens=9), 1, 1
+
+    async def read() -> None:
+        async for block in EventStream(wish, answers, model=model, limits=limits).chunks():
+            blocks.append(block.decode())
+
+    reading = asyncio.create_task(read())
+    for now_s, num_blocks in ((0.0, 1), (10.0, 2), (20.0, 3), (30.0, 4)):
+        await loop.wait_until(now_s)
+        while len(blocks) < num_blocks:  # a look at the model is made on another thread
+            await asyncio.sleep(0)
+    await loop.wait_until(35.0)
+    answers.take(0, TokenEvent("r", 0, "a", 35.0))
+    await loop.wait_until(35.0)
+    await loop.wait_until(45.0)
+    usage = Usage(prompt_tokens=9, cached_tokens=0, completion_tokens=1)
+    answers.take(0, make_finish("r", reason=FinishReason.STOP, usage=usage))
+    await reading
+    return blocks
+
+
 def test_silence_is_broken_by_comments_that_are_no_events() -> None:
-    model = ScriptedModel(["a", "b"], pause_s=0.2)
-    with client_of(model, limits=LimitsConfig(keep_alive_s=0.02)) as client:
-        blocks = client.post(CHAT, json=make_chat(stream=True)).text.split("\n\n")
-        whole = client.post(CHAT, json=make_chat()).text
-    assert blocks.count(": keep-alive") > 2
-    assert [block for block in blocks if block and not block.startswith(("data: ", ": "))] == []
-    assert "keep-alive" not in whole
+    loop = StillLoop()
+    blocks = run_on(loop, heard_in_silence(loop, make_chat(stream=True), LimitsConfig(keep_alive_s=10.0)))
+    kinds = ["comment" if block == ": keep-alive\n\n" else "event" for block in blocks]
+    assert kinds == ["event", *["comment"] * 3, "event", "comment", "event", "event"]
+    assert all(block.startswith("data: ") for block, kind in zip(blocks, kinds, strict=True) if kind == "event")
 
 
 def test_who_asked_is_told_how_much_of_the_prompt_is_read_until_the_first_token() -> None:
-    model = ScriptedModel(["a", "b"], pause_s=0.1)
-    fields = make_chat(stream=True, stream_options={"include_progress": True})
-    with client_of(model, limits=LimitsConfig(progress_s=0.02)) as client:
-        blocks = client.post(CHAT, json=fields).text.split("\n\n")
-    told = [json.loads(block[6:]) for block in blocks if "prompt_progress" in block]
-    assert told
-    assert all((chunk["choices"], chunk["prompt_progress"]) == ([], {"read": 1, "total": 1}) for chunk in told)
-    first_text = next(index for index, block in enumerate(blocks) if '"content":"a"' in block)
-    assert all("prompt_progress" not in block for block in blocks[first_text:])
+    loop, fields = StillLoop(), make_chat(stream=True, stream_options={"include_progress": True})
+    blocks = run_on(loop, heard_in_silence(loop, fields, LimitsConfig(progress_s=10.0)))
+    told = [json.loads(block[6:]) for block in blocks[1:4]]
+    assert all((chunk["choices"], chunk["prompt_progress"]) == ([], {"read": 1, "total": 9}) for chunk in told)
+    assert '"content":"a"' in blocks[4]
+    assert blocks[5] == ": keep-alive\n\n"

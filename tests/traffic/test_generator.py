@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import fields
 
 import pytest
 
@@ -48,9 +49,18 @@ def test_a_closed_loop_keeps_so_many_running(concurrency: int) -> None:
 def test_an_open_loop_sends_when_due_whatever_runs() -> None:
     """All are sent although no answer has come."""
     dues = [0.0, 0.01, 0.02, 0.05]
+    all_here = asyncio.Barrier(len(dues))
+
+    class AnswersAllAtOnce(Server):
+        async def answer(self, body: bytes, outcome: Outcome) -> Outcome:
+            outcome.sent_s = self.client.clock.now()
+            await all_here.wait()
+            outcome.end_s = self.client.clock.now()
+            return outcome
 
     async def send() -> list[Outcome]:
-        async with mocked(MockSchedule(ttft_s=0.2, itl_s=0.0)) as server:
+        async with mocked(FAST) as mock:
+            server = AnswersAllAtOnce(**{each.name: getattr(mock, each.name) for each in fields(mock)})
             return await open_loop(ready_for(server, [make_item(due_s=due_s) for due_s in dues]), server=server)
 
     outcomes = run(send())

@@ -1,5 +1,6 @@
 """What clients receive of an answer, whole and as lines."""
 
+import asyncio
 import json
 from datetime import datetime
 from typing import Any
@@ -15,11 +16,18 @@ from tests.serve.ollama.ollama_builders import (
     ollama_of,
     problem_of,
 )
-from tests.serve.serve_builders import ScriptedModel
+from tests.serve.serve_builders import MODEL, ScriptedHandle, ScriptedModel, make_finish
+from tests.serve.time_builders import StillLoop, run_on
 from twostroke.chat.answer_format import HERMES, AnswerFormat, ThinkFormat
 from twostroke.chat.reader import AnswerReader
+from twostroke.core.event import TokenEvent, Usage
 from twostroke.core.sequence import FinishReason
+from twostroke.params import SamplingParams
+from twostroke.serve.answers import Answers
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.ollama.lines import AnswerLines
+from twostroke.serve.ollama.replies import OllamaReply
+from twostroke.serve.ollama.wish import read_generate
 
 COUNTS = ("total_duration", "load_duration", "prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration")
 
@@ -115,11 +123,30 @@ def test_our_own_mistakes_in_a_stream_tell_nothing(monkeypatch: pytest.MonkeyPat
 
 
 def test_silence_is_broken_by_blanks_that_change_no_line() -> None:
-    model = ScriptedModel(["a"], pause_s=0.2)
-    with ollama_of(model, limits=LimitsConfig(keep_alive_s=0.02)) as client:
-        response = client.post(GENERATE, json=make_generate())
-    assert response.text.startswith("  ")
-    assert [line["response"] for line in lines_of(response)] == ["a", ""]
+    loop, limits = StillLoop(), LimitsConfig(keep_alive_s=10.0)
+
+    async def talk() -> str:
+        wish = read_generate(make_generate(), model=MODEL, defaults=SamplingParams())
+        answers, said = Answers(max_pending=9), list[str]()
+        answers.asked[0], answers.num_unfinished = ScriptedHandle("r", num_prompt_tokens=9), 1
+
+        async def read() -> None:
+            reply = OllamaReply(wish, answers, model=ScriptedModel())
+            async for part in AnswerLines(reply, answers, limits=limits).chunks():
+                said.append(part.decode())
+
+        reading = asyncio.create_task(read())
+        for now_s in (0.0, 10.0, 20.0, 25.0):
+            await loop.wait_until(now_s)
+        answers.take(0, TokenEvent("r", 0, "a", 25.0))
+        usage = Usage(prompt_tokens=9, cached_tokens=0, completion_tokens=1)
+        answers.take(0, make_finish("r", reason=FinishReason.STOP, usage=usage))
+        await reading
+        return "".join(said)
+
+    said = run_on(loop, talk())
+    assert said.startswith("  {")
+    assert [json.loads(line)["response"] for line in said.splitlines()] == ["a", ""]
 
 
 @pytest.mark.parametrize(("path", "make"), [(GENERATE, make_generate), (CHAT, make_chat)])

@@ -69,7 +69,7 @@ class LLM:
     """A loaded model, ready to answer. Thread-safe; a context manager that frees everything at its end.
 
     model: a name of the catalog, `hf:ORG/REPO[:FILE]`, `ollama:NAME[:TAG]` or a path.
-    threads: worker threads, one per usable core by default.
+    threads: worker threads; by default what the dyno found best, else one per usable core.
     context: longest prompt + answer in tokens; the model's own, or what fits in memory, by default.
     kv: precision of the KV cache, "bf16" (default), "f16", "f32" or "int8" (half the bytes of bf16).
     speculate: "ngram" drafts tokens from what prompt and answer have said before and verifies several per step;

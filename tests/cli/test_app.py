@@ -54,6 +54,7 @@ def test_help_lists_the_commands(capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert all(f"\n  {command} " in out for command in ("run", "embed", "pull", "models", "show", "bench", "serve"))
     assert "\x1b" not in out
+    assert "..." not in out.partition("Commands:")[2], "a first sentence is too long to be shown"
 
 
 @pytest.mark.parametrize(
@@ -65,14 +66,20 @@ def test_help_lists_the_commands(capsys: Capture) -> None:
         (["run", "--top-k", "x", "hi"], "Invalid value for '--top-k': it must be a whole number;"),
         (["run", "--seed", "1.5", "hi"], "Invalid value for '--seed': it must be a whole number;"),
         (["run", "--top-p", "much", "hi"], "Invalid value for '--top-p': it must be a number;"),
-        (["run", "hi", "there"], "Got unexpected extra argument(s) (there)"),
+        (["run", "hi", "you", "there"], "Text of several words wants quotes, these were left over: (you there);"),
         (["pull"], "Missing argument"),
     ],
 )
 def test_a_wrong_command_line_names_the_part(capsys: Capture, arguments: list[str], said: str) -> None:
     line = complaint(capsys, *arguments)
     assert said in line
-    assert line.endswith("; twostroke --help shows what there is")
+    command = " ".join(["twostroke", *(word for word in arguments[:1] if word != "rnu")])
+    assert line.endswith(f"; {command} --help shows what there is")
+
+
+def test_a_wrong_flag_of_a_command_below_another_names_the_help_of_that_one(capsys: Capture) -> None:
+    line = complaint(capsys, "bench", "serve", "--concurency", "4")
+    assert line.endswith("; twostroke bench serve --help shows what there is")
 
 
 @pytest.mark.parametrize(

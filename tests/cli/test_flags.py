@@ -471,13 +471,16 @@ def test_flags_of_the_server_itself_arrive_alone(
 
 @pytest.mark.parametrize(("flags", "port"), [([], 11434), (["--port", "1234"], 1234)])
 def test_ollamas_api_has_its_port_and_every_model_that_is_here(
-    monkeypatch: pytest.MonkeyPatch, flags: list[str], port: int
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, flags: list[str], port: int
 ) -> None:
     listens = Listens(monkeypatch)
     assert app.main(["serve", "-m", "tiny", "--ollama", *flags]) == 0
     assert listens.address == ("127.0.0.1", port)
     assert isinstance(listens.options["shelf"], Shelf)
     assert isinstance(listens.models["pulled"], PulledModels)
+    assert (
+        "served at http://somewhere:1/v1, to Ollama's clients at http://somewhere:1, Ctrl-C" in capsys.readouterr().err
+    )
 
 
 def test_flags_of_several_models_say_which_and_for_how_long(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

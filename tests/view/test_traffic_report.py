@@ -45,7 +45,13 @@ def test_rates_goodput_chunks_and_lengths_have_a_line_each() -> None:
     assert line("goodput") == "goodput 1.09 requests/s, 50 % of those sent, within TTFT 600 ms"
     assert line("arrivals") == "arrivals asked 2/s, due -/s, achieved -/s"
     assert line("chunks") == "chunks 3 with text, 1.000 tokens each; 3 without text, 0 comments"
-    assert line("lengths").startswith("lengths no prompts and no answers are not as long as asked; 0 of 8")
+    assert line("lengths").startswith("lengths all as asked; 0 of 8")
+
+
+def test_lengths_that_are_not_as_asked_are_counted() -> None:
+    summary = summarise([make_outcome(wanted_output=4)], num_planned=1, objective=Objective())
+    told = traffic_lines(summary, about=[], objective=None)
+    assert any("0 prompts and 1 answers are not as long as asked; 0 of" in each for each in told)
 
 
 def test_other_words_stand_below_with_their_reason() -> None:

@@ -49,6 +49,7 @@ USER_MISTAKES = (
 PLAIN_WORDS = {  # for those of the command-line library
     "Input should be a valid integer, unable to parse string as an integer": "it must be a whole number",
     "Input should be a valid number, unable to parse string as a number": "it must be a number",
+    "Got unexpected extra argument(s)": "Text of several words wants quotes, these were left over:",
 }
 
 
@@ -109,10 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = [utf8_argument(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
         code = typer.main.get_command(app).main(args=given, prog_name="twostroke", standalone_mode=False)
     except typer.TyperException as error:
-        said = error.format_message().rstrip(".")
-        for words, plain in PLAIN_WORDS.items():
-            said = said.replace(words, plain)
-        return fail(f"{said}; twostroke --help shows what there is", ExitCode.USER_MISTAKE)
+        return fail(misread(error), ExitCode.USER_MISTAKE)
     except USER_MISTAKES as error:
         return fail(str(error), ExitCode.USER_MISTAKE)
     except OutputClosed:
@@ -126,6 +124,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return fail(f"internal error, please report it: {type(error).__name__}: {error}", ExitCode.FAILED)
     return code if isinstance(code, int) else ExitCode.DONE
+
+
+def misread(error: typer.TyperException) -> str:
+    """What is wrong with a command line, and the help of the command it was meant for."""
+    said = error.format_message().rstrip(".")
+    for words, plain in PLAIN_WORDS.items():
+        said = said.replace(words, plain)
+    context = getattr(error, "ctx", None)  # of the command that could not read its arguments
+    command = "twostroke" if context is None else context.command_path
+    return f"{said}; {command} --help shows what there is"
 
 
 def utf8_argument(argument: str) -> str:

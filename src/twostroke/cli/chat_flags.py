@@ -43,8 +43,10 @@ def said_chat(
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--tools {path}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"--tools {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--tools {path}: not UTF-8 at byte {error.start}: convert it, iconv -t UTF-8") from None
 
 
 def _json(flag: str, text: str) -> Any:

@@ -35,7 +35,7 @@ def compare(
     threads: ThreadsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array instead of text.")] = False,
 ) -> None:
-    """Answer one prompt with several strategies: text, log-probability, entropy, time per phase."""
+    """Answer one prompt with several strategies. Shows text, log-probability, entropy, time per phase."""
     chosen = chosen_presets(strategy)
     asked = question(prompt, system=system, raw=raw)
     check_limits(max_tokens, seed)

@@ -29,7 +29,7 @@ DraftModelOption = Annotated[
     str | None,
     typer.Option(help="A smaller model of the same vocabulary that guesses ahead for the (first) model."),
 ]
-ThreadsOption = Annotated[int | None, typer.Option(help="One per usable core by default.")]
+ThreadsOption = Annotated[int | None, typer.Option(help="As the dyno found best, else one per core.")]
 
 
 def find_model(name: str, *, config: Config, quiet: bool) -> Path:

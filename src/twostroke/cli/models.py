@@ -24,7 +24,7 @@ def models(
         bool, typer.Option("--prune", help="Delete packed weights of files that are gone or have changed.")
     ] = False,
 ) -> None:
-    """List the models that can be named, and the packed weights kept for quick starts."""
+    """List known models, and packed weights kept for quick starts."""
     config = resolve()
     if prune:
         sys.stdout.write(pruned_line(packed_store(config).prune()) + "\n")

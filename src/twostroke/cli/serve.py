@@ -56,7 +56,10 @@ def serve(
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log as JSON, a line for every request.")] = False,
     drain_s: Annotated[float, typer.Option(help="Time running answers get to end after SIGTERM.", min=0)] = 30.0,
 ) -> None:
-    """Answer over HTTP in OpenAI's API and Ollama's, beside them /health, /ready, /tokenize, /detokenize."""
+    """Answer over HTTP in OpenAI's API and Ollama's.
+
+    Beside them /health, /ready, /metrics, /tokenize and /detokenize; docs/serving.md lists routes and fields.
+    """
     if api_key is not None and not api_key.strip():
         raise ConfigError("--api-key is empty: give a key, or leave it out to serve whoever reaches the port")
     sources = model or [DEFAULT_MODEL]
@@ -72,7 +75,8 @@ def serve(
 
     def announce(address: str) -> None:
         are = "is" if len(sources) == 1 else "are"
-        sys.stderr.write(f"twostroke: {', '.join(sources)} {are} served at {address}/v1, Ctrl-C ends\n")
+        beside = f", to Ollama's clients at {address}" if ollama else ""
+        sys.stderr.write(f"twostroke: {', '.join(sources)} {are} served at {address}/v1{beside}, Ctrl-C ends\n")
         sys.stderr.flush()
 
     if json_logs:

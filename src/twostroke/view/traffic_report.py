@@ -80,14 +80,11 @@ def _counts(summary: Summary) -> list[str]:
     )
     if not summary.has_usage:
         lines.append(f"{'tokens':<{LABEL}}the server tells no usage: a chunk with text is taken for a token")
-    others = f"{_differ(summary.num_other_prompts)} prompts and {_differ(summary.num_other_outputs)} answers"
+    others = summary.num_other_prompts, summary.num_other_outputs
+    said = f"{others[0]} prompts and {others[1]} answers are not as long as asked" if any(others) else "all as asked"
     cached = f"{summary.cached_tokens} of {summary.prompt_tokens} prompt tokens were cached"
-    lines.append(f"{'lengths':<{LABEL}}{others} are not as long as asked; {cached}")
+    lines.append(f"{'lengths':<{LABEL}}{said}; {cached}")
     return lines
-
-
-def _differ(count: int) -> str:
-    return "no" if count == 0 else str(count)
 
 
 def _others(summary: Summary) -> list[str]:

@@ -1,6 +1,8 @@
+import pytest
 from hypothesis import given, strategies as st
 
 from tests.text.text_builders import byte_level_tokenizer, sentencepiece_tokenizer
+from twostroke.errors import ParamsError
 from twostroke.text.word_ids import WordIds
 
 TOKENIZERS = [byte_level_tokenizer(), sentencepiece_tokenizer()]
@@ -56,6 +58,37 @@ def test_a_long_mark_is_looked_for_no_further_than_tokens_reach() -> None:
     tokenizer = TOKENIZERS[0]
     found = WordIds(tokenizer).of_marks(("the" * 20,) * 64)
     assert len(found) == len(set(found)) <= 3 * tokenizer.vocab_size
+
+
+class Letters:
+    """A vocabulary of a token per byte and `count` more that end with "a"; counts what it encodes."""
+
+    def __init__(self, count: int) -> None:
+        self.tokens = [*(bytes([byte]) for byte in range(256)), *(b"%da" % number for number in range(count))]
+        self.vocab_size = len(self.tokens)
+        self.num_encoded = 0
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self.tokens[token_id]
+
+    def encode_inside(self, text: str) -> list[int]:
+        self.num_encoded += 1
+        return list(text.encode())
+
+
+def test_a_rest_is_spelled_once_however_many_tokens_end_with_a_marks_beginning() -> None:
+    letters = Letters(1000)
+    found = WordIds(letters).of_marks(("abc", "abd"))  # type: ignore[arg-type]
+    assert len(found) == 2 * 1001  # every token that ends with "a", twice: before "bc" and before "bd"
+    assert letters.num_encoded == 2 * 2  # a line end and the rest behind it
+
+
+def test_marks_that_begin_in_too_many_tokens_are_refused_before_an_answer_has_to_hold_them() -> None:
+    few, many = (WordIds(Letters(count)) for count in (2**14 - 1, 2**14))  # type: ignore[arg-type]
+    assert len(few.of_marks(("ab",))) == 2**14
+    with pytest.raises(ParamsError, match="in more than 16384 ways, the limit") as refused:
+        many.of_marks(("ab",))
+    assert refused.value.field == "dry_sequence_breakers"
 
 
 def test_the_vocabulary_is_looked_through_once_for_the_same_marks() -> None:

@@ -6,12 +6,14 @@ Called by `LLM` before a request is queued. Never looks at logits.
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 
+from twostroke.errors import ParamsError
 from twostroke.text.tokenizer import Tokenizer
 
 TokenIds = tuple[int, ...]
 
 LINE_END = "\n"
 KEPT = 8  # sets of marks; one costs a look at every token of the vocabulary
+MAX_SPELLINGS = 2**14  # of all marks of a request: every answer takes its own copy of them
 
 
 class WordIds:
@@ -31,7 +33,10 @@ class WordIds:
         return tuple(found)
 
     def _of_marks(self, marks: tuple[str, ...]) -> tuple[TokenIds, ...]:
-        """Every token that has a mark in it, and every token a mark begins in, with those of the mark's rest."""
+        """Every token that has a mark in it, and every token a mark begins in, with those of the mark's rest.
+
+        Raises ParamsError where they are too many.
+        """
         whole, rests, inside = [mark.encode() for mark in marks], _rests(marks), cache(self._inside)
         found: dict[TokenIds, None] = {}
         for token_id in range(self._tokenizer.vocab_size):
@@ -42,6 +47,12 @@ class WordIds:
             for start in range(len(token)):
                 for rest in rests.get(token[start:], ()):
                     found[(token_id, *inside(rest))] = None
+            if len(found) > MAX_SPELLINGS:
+                raise ParamsError(
+                    f"dry_sequence_breakers are spelled in more than {MAX_SPELLINGS} ways, the limit, as many tokens "
+                    "end with their first letters: use fewer, or ones that are tokens of their own",
+                    field="dry_sequence_breakers",
+                )
         return tuple(found)
 
     def _inside(self, text: str) -> TokenIds:

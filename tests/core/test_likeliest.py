@@ -12,7 +12,8 @@ from twostroke.core.likeliest import Tried, likeliest
         ([(-2.0, 1), (-3.0, 3), (-9.0, 3)], 3, [1, 0, 2]),
         ([(-1.0, 1), (-2.0, 2), (-0.5, 1)], 2, [2, 0]),
         ([(-1.0, 1), (-1.0, 1)], 2, [0, 1]),
-        ([(0.0, 0), (-1.0, 1)], 1, [0]),
+        ([(0.0, 0), (-1.0, 1)], 1, [1]),  # one that said nothing is no answer
+        ([(0.0, 0), (0.0, 0)], 1, [0]),
     ],
 )
 def test_the_likeliest_per_token_come_first(

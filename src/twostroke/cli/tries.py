@@ -12,6 +12,7 @@ from twostroke.core.report import Result
 from twostroke.params import SamplingParams
 
 if TYPE_CHECKING:
+    from twostroke.handle import Handle
     from twostroke.llm import LLM
 
 
@@ -25,10 +26,14 @@ class Tries:
         self._on_event = on_event
         self._events: list[list[Event]] = [[] for _ in range(num_tries)]
         self._num_ended = 0
-        self._handles = [
-            llm.submit(asked, params, on_event=self._listener(number), choice_index=number)
-            for number in range(num_tries)
-        ]
+        self._handles: list[Handle] = []
+        try:
+            for number in range(num_tries):
+                listener = self._listener(number)
+                self._handles.append(llm.submit(asked, params, on_event=listener, choice_index=number))
+        except BaseException:  # Ctrl-C between two of them too
+            self.cancel()
+            raise
 
     def cancel(self) -> None:
         for handle in self._handles:

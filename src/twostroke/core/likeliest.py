@@ -3,6 +3,7 @@
 Called by LLM and by the server's replies. Pure.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,8 @@ class Tried(NamedTuple):
 
     @property
     def mean_logprob(self) -> float:
-        return self.logprob_sum / self.num_tokens if self.num_tokens else 0.0
+        """Of no tokens, as of an answer that was cancelled before its first, the least."""
+        return self.logprob_sum / self.num_tokens if self.num_tokens else -math.inf
 
 
 def likeliest(answers: Sequence[Tried], *, num_told: int) -> list[int]:

@@ -18,6 +18,7 @@ from twostroke.chat.answer_format import (
     CallFormat,
     ThinkFormat,
 )
+from twostroke.chat.call_block import MAX_BLANKS
 from twostroke.chat.reader import MAX_BROKEN, AnswerReader
 
 THINK = ThinkFormat("<think>", "</think>")
@@ -150,6 +151,36 @@ def test_huge_arguments_are_read_in_one_pass() -> None:
 def test_json_that_is_no_call_is_an_answer_of_the_bare_family_too() -> None:
     for text in ('{"a": 1}', '{"name": "x", "parameters": {}}', '{"name": "f"', "{", 'say {"name": "f"}'):
         assert read(LLAMA, text) == ChatAnswer(content=text)
+
+
+BARE_F, BARE_G = '{"name": "f", "parameters": {"a": 1}}', '{"name": "g", "parameters": {}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (f"{BARE_F}{BARE_G}", ChatAnswer(tool_calls=(F, G))),
+        (f"see: <|python_tag|>{BARE_F}; {BARE_G}", ChatAnswer(content="see:", tool_calls=(F, G))),
+        (f"see: <|python_tag|>{BARE_F}<|python_tag|>{BARE_G}", ChatAnswer(content="see:", tool_calls=(F, G))),
+        (f"see: {BARE_F}", ChatAnswer(content=f"see: {BARE_F}")),
+        (f"{BARE_F} then {BARE_G}", ChatAnswer(content=f"then {BARE_G}", tool_calls=(F,))),
+        (f"<think>hm</think>{BARE_F};{BARE_G}", ChatAnswer(reasoning="hm", tool_calls=(F, G))),
+    ],
+)
+def test_a_bare_call_stands_first_or_right_behind_another(text: str, answer: ChatAnswer) -> None:
+    assert read(LLAMA, text, think=THINK) == answer
+    reader = AnswerReader(AnswerFormat(LLAMA, THINK), names=NAMES)
+    assert answer_of([*(piece for letter in text for piece in reader.feed(letter)), *reader.end()]) == answer
+
+
+@pytest.mark.parametrize("text", ["[TOOL_CALLS]f", "[TOOL_CALLS]", "[TOOL_CALLS]f x"])
+def test_blanks_beside_a_name_are_not_waited_for_without_end(text: str) -> None:
+    reader = AnswerReader(AnswerFormat(MISTRAL_NAMED), names=NAMES)
+    reader.feed(text)
+    pieces = [piece for _ in range(MAX_BLANKS + 1) for piece in reader.feed("\n")]
+    assert reader.feed("end") or pieces
+    assert answer_of(reader.end()) == ChatAnswer()
+    assert read(MISTRAL_NAMED, f"{text}{' ' * (MAX_BLANKS + 1)}[ARGS]{{}}").tool_calls == ()
 
 
 # Reasoning

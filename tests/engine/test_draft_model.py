@@ -15,7 +15,9 @@ from tests.builders_schedule import make_sequence
 from twostroke.core.clock import VirtualClock
 from twostroke.core.event import NoDraft
 from twostroke.core.ledger import Part, StallKind
+from twostroke.core.step import BlockCopy
 from twostroke.engine.draft_model import MIN_CHUNK, READING_S
+from twostroke.errors import KernelError
 from twostroke.params import SamplingParams
 from twostroke.schedule.config import SchedulerConfig
 
@@ -145,6 +147,18 @@ def test_a_step_of_it_that_fails_ends_its_drafting_and_nothing_else() -> None:
     drafter.reader.fail_at = {3}  # type: ignore[attr-defined]
     assert answers(PROMPTS, GREEDY, Eager(drafter, length=4)) == answers(PROMPTS, GREEDY, None)
     assert drafter.why_not(make_sequence(1)) is NoDraft.FAILED
+
+
+def test_a_block_that_cannot_be_copied_is_a_failed_step_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    drafter, sequence = make_drafter(), make_sequence(1, prompt=PROMPTS[0])
+    monkeypatch.setattr(drafter.cache, "try_reserve", lambda sequence_id, *, end: [BlockCopy(0, 1, 2)])
+
+    def fail(group: int, source: int, target: int) -> None:
+        raise KernelError("no such block")
+
+    monkeypatch.setattr(drafter.reader, "copy_block", fail)
+    assert drafter.propose([(sequence, 4)]) == {}
+    assert drafter.why_not(sequence) is NoDraft.FAILED
 
 
 def test_a_row_it_cannot_draw_from_guesses_nothing() -> None:

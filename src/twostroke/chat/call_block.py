@@ -89,7 +89,8 @@ class CallBlock:
         seen = self._partial + text[position:]
         found = seen.find(mark)
         before = seen if found < 0 else seen[:found]
-        num_blanks, word = len(before) - len(before.lstrip()), before.strip()
+        word = before.strip()
+        num_blanks = len(before) - len(word)
         if self._marks[0][0] == "name":
             could_be = len(word) <= MAX_NAME + (len(mark) if found < 0 else 0)
         else:

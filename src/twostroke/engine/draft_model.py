@@ -48,7 +48,7 @@ class _Text:
 class _Follower:
     """What it knows of one sequence: its tokens and, behind them, guesses."""
 
-    request: Request
+    request: Request  # without its wish for reports
     token_ids: list[int]
     num_computed: int
     num_sure: int  # tokens that were no guesses when last compared
@@ -108,14 +108,9 @@ class ModelDrafter:
 
     def propose(self, wishes: Seq[tuple[Sequence, int]]) -> Mapping[int, tuple[int, ...]]:
         """See core.strategy.DraftModel. A step that fails ends its drafting, nothing else."""
-        limits: dict[int, int] = {}
-        for sequence, limit in wishes:
-            follower = self._follow(sequence)
-            limit = min(limit, self.kv_size.context - sequence.num_tokens)
-            if limit > 0 and self._reserve(sequence.sequence_id, len(follower.token_ids) + limit - 1):
-                limits[sequence.sequence_id] = limit
-        guesses: dict[int, list[int]] = {sequence_id: [] for sequence_id in limits}
         try:
+            limits = self._limits(wishes)
+            guesses: dict[int, list[int]] = {sequence_id: [] for sequence_id in limits}
             rows = self._first_rows(limits)
             while rows:
                 rows = self._round(rows, guesses, limits)
@@ -124,6 +119,16 @@ class ModelDrafter:
             self._has_failed = True
             return {}
         return {sequence_id: tuple(guess) for sequence_id, guess in guesses.items()}
+
+    def _limits(self, wishes: Seq[tuple[Sequence, int]]) -> dict[int, int]:
+        """How many guesses each may have for which there is room, and that room."""
+        limits: dict[int, int] = {}
+        for sequence, limit in wishes:
+            follower = self._follow(sequence)
+            limit = min(limit, self.kv_size.context - sequence.num_tokens)
+            if limit > 0 and self._reserve(sequence.sequence_id, len(follower.token_ids) + limit - 1):
+                limits[sequence.sequence_id] = limit
+        return limits
 
     def warm_up(self) -> None:
         """Run a few steps, so that their cost is known before anything depends on it."""
@@ -153,7 +158,7 @@ class ModelDrafter:
         follower.num_computed = min(follower.num_computed, len(known) - 1)
         self.cache.commit(sequence.sequence_id, known, num_computed=follower.num_computed)
         if follower.num_told > num_equal - sequence.num_prompt_tokens:
-            follower.sampling, follower.num_told = self._sampling(follower.request), 0
+            follower.sampling, follower.num_told = self.sampler.start(follower.request), 0
         return follower
 
     def _begin(self, sequence: Sequence) -> _Follower:
@@ -162,23 +167,16 @@ class ModelDrafter:
         hit = self.cache.probe(sequence.sequence_id, sequence.token_ids)
         if hit.num_tokens:
             self.cache.adopt(sequence.sequence_id, hit)
+        request = _without_reports(sequence.request)
         follower = _Follower(
-            sequence.request,
+            request,
             list(sequence.token_ids),
             num_computed=hit.num_tokens,
             num_sure=sequence.num_tokens,
-            sampling=self._sampling(sequence.request),
+            sampling=self.sampler.start(request),
         )
         self._followers[sequence.sequence_id] = follower
         return follower
-
-    def _sampling(self, request: Request) -> SamplingState:
-        """What the request wishes of a token, but for reports about it."""
-        if request.params.logprobs is None:
-            return self.sampler.start(request)
-        return self.sampler.start(
-            dataclasses.replace(request, params=dataclasses.replace(request.params, logprobs=None))
-        )
 
     def _reserve(self, sequence_id: int, end: int) -> bool:
         copies = self.cache.try_reserve(sequence_id, end=end)
@@ -240,3 +238,10 @@ class ModelDrafter:
         logits = self.reader.run(self.binder.bind(StepPlan(0, tuple(rows)), texts))
         self.fit.observe(rows, wall_s=self.clock.now() - start_s)
         return logits
+
+
+def _without_reports(request: Request) -> Request:
+    """The same wishes of a token; nobody hears what is told about a guess."""
+    if request.params.logprobs is None:
+        return request
+    return dataclasses.replace(request, params=dataclasses.replace(request.params, logprobs=None))

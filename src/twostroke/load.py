@@ -123,68 +123,102 @@ def load_model(
     measured = read_measured(key.path(config.home))
     if stated is None and measured is not None:
         num_threads = min(measured.threads, usable_cpus())
-    program, pooling = build_program(source), read_pooling(source)
     draft = None if draft_model is None else _open_draft(draft_model)
-    if draft is not None:
-        _refuse_embedding(program, draft.program)
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        text = pool.submit(load_text, source, home=config.home, why_no_template=defaults.why_no_template)
-        limits = scheduler or SchedulerConfig(max_rows=MAX_ROWS, max_step_tokens=MAX_STEP_TOKENS)
-        if pooling is not None:
-            limits = replace(limits, enable_prefix_cache=pooling.kind is PoolingKind.LAST)  # others need every state
-        wished = default_context(program, defaults) if context is None else context
-        available = available_memory_bytes()
-        if memory_bytes is not None:
-            available = min(available, memory_bytes)
-        size = size_kv(
-            program,
-            limits,
-            precision=precision,
-            context=wished,
-            available_bytes=available,
-            beside=None if draft is None else draft.program,
-        )
-        reader = _reader(source, program, limits, config, kv=size.spec, threads=num_threads)
-        loaded_text = text.result()
-    if pooling is not None:
-        loaded_text = replace(loaded_text, closing_id=_closing_id(source, loaded_text.tokenizer))
-    cost = fold_costs(program, kv_precision=precision)
-    sampler = Sampler(min(program.vocab_size, loaded_text.tokenizer.vocab_size), isa=reader.isa, pool=reader.pool)
-    counts = _step_counts(program, cost)
-    fit = _cost_fit(counts, measured)
-    drafter = None
-    if draft is not None:
-        beside = _Beside(path, program, loaded_text.tokenizer, limits, size, reader, sampler, available)
-        drafter = _load_draft(draft, beside, config=config, clock=clock, threads=stated)
-    engine = _engine(
+    own = _load_own(
         source,
-        program,
-        text=loaded_text,
-        size=size,
-        reader=reader,
-        sampler=sampler,
-        limits=limits,
-        clock=clock,
-        fit=fit,
-        speculator=None if lookup is None and drafter is None else SpeculationControl(lookup, drafter),
-        pooling=pooling,
+        config=config,
+        defaults=defaults,
+        limits=scheduler or SchedulerConfig(max_rows=MAX_ROWS, max_step_tokens=MAX_STEP_TOKENS),
+        precision=precision,
+        context=context,
+        memory_bytes=memory_bytes,
+        threads=num_threads,
+        draft=draft,
     )
+    drafter = None if draft is None else _load_draft(draft, own, config=config, clock=clock, threads=stated)
+    cost = fold_costs(own.program, kv_precision=precision)
+    counts = _step_counts(own.program, cost)
+    fit = _cost_fit(counts, measured)
+    speculator = None if lookup is None and drafter is None else SpeculationControl(lookup, drafter)
     return LoadedModel(
         path=path,
         fingerprint=source.fingerprint,
-        program=program,
-        text=loaded_text,
-        kv=size,
-        reader=reader,
-        sampler=sampler,
-        engine=engine,
+        program=own.program,
+        text=own.text,
+        kv=own.size,
+        reader=own.reader,
+        sampler=own.sampler,
+        engine=_engine(own, clock=clock, fit=fit, speculator=speculator),
         drafter=drafter,
         cost=cost,
         counts=counts,
         cost_key=key,
         fit=fit,
         threads=num_threads,
+        pooling=own.pooling,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Own:
+    """The model itself: all it needs to run, with nothing yet that runs it or drafts for it."""
+
+    source: ModelSource
+    program: Program
+    pooling: Pooling | None
+    text: LoadedText
+    limits: SchedulerConfig
+    size: KVSize
+    reader: NativeReader
+    sampler: Sampler
+    available_bytes: int  # when its memory was planned
+
+
+def _load_own(
+    source: ModelSource,
+    *,
+    config: Config,
+    defaults: ModelDefaults,
+    limits: SchedulerConfig,
+    precision: Precision,
+    context: int | None,
+    memory_bytes: int | None,
+    threads: int,
+    draft: "_OpenedDraft | None",
+) -> _Own:
+    """Weights and text, one beside the other; `draft` gets its part of the memory."""
+    program, pooling = build_program(source), read_pooling(source)
+    if draft is not None:
+        _refuse_embedding(program, draft.program)
+    if pooling is not None:
+        limits = replace(limits, enable_prefix_cache=pooling.kind is PoolingKind.LAST)  # others need every state
+    available = available_memory_bytes()
+    if memory_bytes is not None:
+        available = min(available, memory_bytes)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        reading = pool.submit(load_text, source, home=config.home, why_no_template=defaults.why_no_template)
+        size = size_kv(
+            program,
+            limits,
+            precision=precision,
+            context=default_context(program, defaults) if context is None else context,
+            available_bytes=available,
+            beside=None if draft is None else draft.program,
+        )
+        reader = _reader(source, program, limits, config, kv=size.spec, threads=threads)
+        text = reading.result()
+    if pooling is not None:
+        text = replace(text, closing_id=_closing_id(source, text.tokenizer))
+    return _Own(
+        source=source,
+        program=program,
         pooling=pooling,
+        text=text,
+        limits=limits,
+        size=size,
+        reader=reader,
+        sampler=Sampler(min(program.vocab_size, text.tokenizer.vocab_size), isa=reader.isa, pool=reader.pool),
+        available_bytes=available,
     )
 
 
@@ -195,20 +229,6 @@ class _OpenedDraft:
     path: Path
     source: ModelSource
     program: Program
-
-
-@dataclass(frozen=True, slots=True)
-class _Beside:
-    """The model that a draft model guesses for."""
-
-    path: Path
-    program: Program
-    tokenizer: Tokenizer
-    limits: SchedulerConfig
-    size: KVSize
-    reader: NativeReader
-    sampler: Sampler
-    available_bytes: int  # when its own memory was planned
 
 
 def _refuse_embedding(*programs: Program) -> None:
@@ -222,29 +242,27 @@ def _open_draft(path: Path) -> _OpenedDraft:
     return _OpenedDraft(path, source, build_program(source))
 
 
-def _load_draft(
-    draft: _OpenedDraft, beside: _Beside, *, config: Config, clock: Clock, threads: int | None
-) -> ModelDrafter:
+def _load_draft(draft: _OpenedDraft, own: _Own, *, config: Config, clock: Clock, threads: int | None) -> ModelDrafter:
     """Ready to guess on the other model's threads. Raises ConfigError where its vocabulary is another."""
-    program, limits, precision = draft.program, beside.limits, beside.size.spec.precision
-    _check_vocabulary(draft, beside, home=config.home)
+    program, limits, precision = draft.program, own.limits, own.size.spec.precision
+    _check_vocabulary(draft, own, home=config.home)
     size = size_kv(
         program,
         limits,
         precision=precision,
         context=None,
-        available_bytes=beside.available_bytes,
-        beside=beside.program,
-        most_context=beside.size.context,
+        available_bytes=own.available_bytes,
+        beside=own.program,
+        most_context=own.size.context,
     )
-    reader = _reader(draft.source, program, limits, config, kv=size.spec, threads=0, pool=beside.reader.pool)
+    reader = _reader(draft.source, program, limits, config, kv=size.spec, threads=0, pool=own.reader.pool)
     measured = read_measured(_cost_key(draft.source, config, precision=precision, threads=threads).path(config.home))
     cache = _cache(draft.source, program, size=size, isa=reader.isa)
     drafter = ModelDrafter(
         reader=reader,
         cache=cache,
         binder=_binder(cache, program, limits, size=size),
-        sampler=beside.sampler,
+        sampler=own.sampler,
         clock=clock,
         fit=_cost_fit(_step_counts(program, fold_costs(program, kv_precision=precision)), measured),
         kv_size=size,
@@ -254,14 +272,14 @@ def _load_draft(
     return drafter
 
 
-def _check_vocabulary(draft: _OpenedDraft, beside: _Beside, *, home: Path) -> None:
+def _check_vocabulary(draft: _OpenedDraft, own: _Own, *, home: Path) -> None:
     tokenizer = load_text(draft.source, home=home).tokenizer
-    difference = vocabulary_difference(beside.tokenizer, tokenizer)
-    if difference is None and draft.program.vocab_size < beside.sampler.vocab_size:
-        difference = f"weights know {draft.program.vocab_size} tokens, not {beside.sampler.vocab_size}"
+    difference = vocabulary_difference(own.text.tokenizer, tokenizer)
+    if difference is None and draft.program.vocab_size < own.sampler.vocab_size:
+        difference = f"weights know {draft.program.vocab_size} tokens, not {own.sampler.vocab_size}"
     if difference is not None:
         raise ConfigError(
-            f"draft model {draft.path.name} cannot guess for {beside.path.name}: its {difference}; "
+            f"draft model {draft.path.name} cannot guess for {own.source.path.name}: its {difference}; "
             "take a model of the same family, with the same tokenizer"
         )
 
@@ -372,35 +390,23 @@ def _closing_id(source: ModelSource, tokenizer: Tokenizer) -> int | None:
     return tokenizer.eos_id if wanted else None
 
 
-def _engine(
-    source: ModelSource,
-    program: Program,
-    *,
-    text: LoadedText,
-    size: KVSize,
-    reader: NativeReader,
-    sampler: Sampler,
-    limits: SchedulerConfig,
-    clock: Clock,
-    fit: StepCostFit,
-    speculator: Speculator | None,
-    pooling: Pooling | None,
-) -> Engine:
-    cache = _cache(source, program, size=size, isa=reader.isa)
+def _engine(own: _Own, *, clock: Clock, fit: StepCostFit, speculator: Speculator | None) -> Engine:
+    program, size, limits, tokenizer, pooling = own.program, own.size, own.limits, own.text.tokenizer, own.pooling
+    cache = _cache(own.source, program, size=size, isa=own.reader.isa)
     return Engine(
-        reader=reader,
+        reader=own.reader,
         scheduler=Scheduler(cache, limits, fit.cost()),
         cache=cache,
         binder=_binder(cache, program, limits, size=size, selects_all=pooling is not None),
-        sampler=sampler,
+        sampler=own.sampler,
         clock=clock,
         fit=fit,
         kv_size=size,
         kv_groups=program.kv_groups,
-        new_text=lambda request: _detokenizer(request, text.tokenizer),
+        new_text=lambda request: _detokenizer(request, tokenizer),
         speculator=speculator,
         pooler=None if pooling is None else Pooler(pooling.kind),
-        new_chooser=lambda request: BeamChooser(request, text_of=partial(_text_of, request, text.tokenizer)),
+        new_chooser=lambda request: BeamChooser(request, text_of=partial(_text_of, request, tokenizer)),
     )
 
 

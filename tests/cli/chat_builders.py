@@ -1,6 +1,7 @@
 """A source with a script, and a chat that is typed as a list of lines."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from twostroke.cli.chat_session import ChatSession
@@ -8,7 +9,16 @@ from twostroke.cli.chat_sources import Messages, Spoken
 from twostroke.cli.conversation import Conversation
 from twostroke.errors import TwostrokeError
 
-Answer = str | TwostrokeError | Spoken
+
+@dataclass(frozen=True)
+class BrokenOff:
+    """An answer that fails behind this text."""
+
+    text: str
+    error: TwostrokeError
+
+
+Answer = str | TwostrokeError | Spoken | BrokenOff
 
 
 def make_spoken(text: str, *, reason: str = "stop", num_tokens: int = 3) -> Spoken:
@@ -31,6 +41,9 @@ class ScriptedSource:
     def answer(self, messages: Messages, settings: Mapping[str, Any], write: Callable[[str], None]) -> Spoken:
         self.asked.append((list(messages), dict(settings)))
         answer = next(self._answers)
+        if isinstance(answer, BrokenOff):
+            write(answer.text)
+            raise answer.error
         if isinstance(answer, TwostrokeError):
             raise answer
         spoken = make_spoken(answer) if isinstance(answer, str) else answer

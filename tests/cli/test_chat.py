@@ -1,10 +1,6 @@
 """`twostroke chat` as a person and as a pipe meet it: real processes, a real terminal."""
 
-import os
-import pty
-import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,9 +11,10 @@ import pytest
 
 from tests.builders_llm import write_puppet
 from tests.cli.builders import environment, run
+from tests.cli.terminal import PATIENCE_S, Typist, typing_to
 from twostroke.cli import app
 
-PATIENCE_S = 90.0  # cores are shared with compilers
+CTRL_C, CTRL_D = b"\x03", b"\x04"
 
 
 @pytest.fixture(scope="module")
@@ -58,64 +55,24 @@ def test_a_server_that_is_not_there_is_a_failure(capsys: pytest.CaptureFixture[s
     assert "cannot be reached" in capsys.readouterr().err
 
 
-class Typist:
-    """The program on a terminal of its own, and what its screen was sent."""
-
-    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
-        self.process = process
-        self.sent = b""
-        self._master = master
-
-    def type(self, keys: bytes) -> None:
-        os.write(self._master, keys)
-
-    def wait_for(self, text: bytes, *, count: int = 1) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while self.sent.count(text) < count:
-            assert time.monotonic() < deadline_s, (text, self.sent)
-            if select.select([self._master], [], [], 0.1)[0]:
-                try:
-                    self.sent += os.read(self._master, 65_536)
-                except OSError:  # the other side has closed
-                    break
-        assert self.sent.count(text) >= count, self.sent
-
-    def wait_for_prompt(self, after: bytes) -> None:
-        """A prompt behind these words: only then does the line editor, not the terminal, take what is typed."""
-        self.wait_for(after)
-        self.sent = self.sent[self.sent.rindex(after) :]
-        self.wait_for(b"> ")
+ENDLESS = "{% for message in messages %}{{ message.content }}{% endfor %}x"  # the puppet then says xz for ever
 
 
 @contextmanager
-def typing_to(arguments: list[str], *, home: Path) -> Iterator[Typist]:
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "twostroke", *arguments]
-    env = environment(home, TERM="xterm")
-    try:
-        with subprocess.Popen(
-            command, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
-        ) as process:
-            os.close(slave)
-            try:
-                yield Typist(process, master)
-            finally:
-                process.kill()
-    finally:
-        os.close(master)
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_an_answer_that_would_go_on_and_ctrl_d_the_chat(tmp_path: Path) -> None:
-    """The puppet says xz for ever; stopped, it is asked for less, and the line typed before is found again."""
-    template = "{% for message in messages %}{{ message.content }}{% endfor %}x"
-    endless = write_puppet(tmp_path / "endless.gguf", template=template, context=200_000)
-    arguments = ["chat", str(endless), "--max-tokens", "150000"]
-    with typing_to(arguments, home=tmp_path / "home") as typist:
+def chatting(tmp_path: Path, *, max_tokens: int) -> Iterator[Typist]:
+    endless = write_puppet(tmp_path / "endless.gguf", template=ENDLESS, context=200_000)
+    command = [sys.executable, "-m", "twostroke", "chat", str(endless), "--max-tokens", str(max_tokens)]
+    with typing_to(command, env=environment(tmp_path / "home")) as typist:
         typist.wait_for_prompt(b"Ctrl-D leaves")
+        yield typist
+
+
+def test_ctrl_c_ends_an_answer_that_would_go_on_and_ctrl_d_the_chat(tmp_path: Path) -> None:
+    """Stopped, the puppet is asked for less, and the line typed before is found again."""
+    with chatting(tmp_path, max_tokens=150_000) as typist:
         typist.type(b"hi\n")
         typist.wait_for(b"zxzxzx")
-        typist.process.send_signal(signal.SIGINT)
+        typist.type(CTRL_C)
         typist.wait_for_prompt(b"/retry asks again")
         typist.type(b"/set max_tokens 7\n")
         typist.wait_for_prompt(b"max_tokens 7\x1b[0m")
@@ -123,8 +80,34 @@ def test_ctrl_c_ends_an_answer_that_would_go_on_and_ctrl_d_the_chat(tmp_path: Pa
         typist.wait_for_prompt(b"ended at max_tokens of 7")
         typist.type(b"half a question")
         typist.wait_for(b"half a question")
-        typist.process.send_signal(signal.SIGINT)
+        typist.type(CTRL_C)
         typist.wait_for_prompt(b"Ctrl-D or /quit leaves")
-        typist.type(b"\x04")
+        typist.type(CTRL_D)
         assert typist.process.wait(PATIENCE_S) == 0
     assert "/set max_tokens 7" in (tmp_path / "home" / "chat_history").read_text()
+
+
+def test_ctrl_c_at_any_moment_and_many_times_ends_no_chat(tmp_path: Path) -> None:
+    """As a question is sent, while it is answered, between the lines: the chat is still there afterwards."""
+    with chatting(tmp_path, max_tokens=2_000) as typist:
+        for i in range(40):
+            typist.process.send_signal(signal.SIGINT)
+            if i % 4 == 0:
+                typist.type(b"hi\n")
+            time.sleep(i % 7 / 100)
+        for _ in range(30):  # the last press may clear a line
+            typist.type(b"\n/set seed 4711\n")
+            if typist.shows(b"seed 4711\x1b[0m", within_s=3.0):
+                break
+        typist.wait_for(b"seed 4711\x1b[0m")
+        typist.type(CTRL_D)
+        assert typist.process.wait(PATIENCE_S) == 0
+
+
+def test_ctrl_d_while_an_answer_comes_leaves_after_it(tmp_path: Path) -> None:
+    with chatting(tmp_path, max_tokens=1_000) as typist:
+        typist.type(b"hi\n")
+        typist.wait_for(b"zxzxzx")
+        typist.type(CTRL_D)
+        typist.wait_for(b"ended at max_tokens of 1000")
+        assert typist.process.wait(PATIENCE_S) == 0

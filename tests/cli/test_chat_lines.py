@@ -2,13 +2,15 @@
 
 import io
 import os
+import pty
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 
 from tests.cli.chat_builders import typing
-from twostroke.cli.chat_lines import history_in, piped_line, read_question, typed_line
+from twostroke.cli.chat_lines import history_in, keys_kept, piped_line, read_question, typed_line
 from twostroke.errors import PromptError
 
 
@@ -79,3 +81,27 @@ def test_a_home_that_cannot_be_written_ends_no_chat(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, no folder")
     with history_in(tmp_path / "home" / "chat_history"):
         pass
+
+
+def test_ctrl_d_waits_on_a_terminal_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the key it is: afterwards the terminal makes an end of it again."""
+    pytest.importorskip("readline")
+    master, slave = pty.openpty()
+    with open(master, "wb", buffering=0) as keys, open(slave) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        before = termios.tcgetattr(slave)
+        with keys_kept():
+            keys.write(b"a\x04")
+            assert os.read(slave, 10) == b"a\x04"
+        assert termios.tcgetattr(slave) == before
+        keys.write(b"\x04")
+        assert os.read(slave, 10) == b""
+
+
+def test_without_a_line_editor_the_terminal_goes_on_making_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "readline", raising=False)
+    master, slave = pty.openpty()
+    with open(master, "wb", buffering=0), open(slave) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with keys_kept():
+            assert termios.tcgetattr(slave)[3] & termios.ICANON

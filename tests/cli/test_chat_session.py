@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.chat_builders import Chat, ScriptedSource, make_spoken, typing
+from tests.cli.chat_builders import BrokenOff, Chat, ScriptedSource, make_spoken, typing
 from twostroke.cli.chat_session import HELP
 from twostroke.errors import CapacityError, RemoteError, RequestError
 
@@ -123,6 +123,18 @@ def test_a_question_that_failed_is_told_to_be_left_out_by_the_next() -> None:
     chat = Chat("a", "b", source=ScriptedSource(RequestError("a logit\nis nan"), "y"))
     assert contents(chat, 1) == ["b"]
     assert chat.notes == ["a logit is nan", "the question before this one has no answer and is left out"]
+
+
+def test_an_answer_that_breaks_off_ends_its_line_and_its_question_waits() -> None:
+    broken = BrokenOff("half", RemoteError("the server closed the connection", kind="stream cut"))
+    chat = Chat("a", "/retry", "b", source=ScriptedSource(broken, "whole", "y"))
+    assert chat.notes == [
+        "",
+        "what came of this answer is not kept; /retry asks again",
+        "the server closed the connection",
+    ]
+    assert contents(chat, 1) == ["a"]
+    assert contents(chat, 2) == ["a", "whole", "b"]
 
 
 def test_phases_are_those_of_the_last_answer() -> None:

@@ -1,8 +1,11 @@
 """Who answers a chat: a model here or a server, told alike."""
 
 import json
+import signal
+import socket
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,7 +14,9 @@ from typing import Any
 import pytest
 
 from tests.builders_llm import write_puppet
+from twostroke.cli.answer import OnInterrupt, cancel_on_interrupt
 from twostroke.cli.chat_sources import LoadedSource, RemoteSource, ledger_of
+from twostroke.cli.interrupts import Interrupts
 from twostroke.config import resolve
 from twostroke.core.ledger import Part, StallKind
 from twostroke.errors import CapacityError, RemoteError
@@ -104,6 +109,61 @@ def test_ctrl_c_ends_the_answer_and_keeps_its_text() -> None:
     with server((200, [TEXT, MORE, END, "[DONE]"])) as (source, _):
         spoken = source.answer(QUESTION, {}, interrupt)
     assert (spoken.text, spoken.reason) == ("Blue", "cancelled")
+
+
+@contextmanager
+def raw_server(
+    then: Callable[[socket.socket], None], *, on_interrupt: OnInterrupt = cancel_on_interrupt
+) -> Iterator[RemoteSource]:
+    """A server that begins a chunked answer with one word, and what happens to its connection then."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    event = b"data: " + json.dumps(TEXT).encode() + b"\n\n"
+
+    def serve() -> None:
+        with listening.accept()[0] as connection:
+            connection.recv(65_536)
+            connection.sendall(head + b"%x\r\n%s\r\n" % (len(event), event))
+            then(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = Address.of(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        try:
+            yield RemoteSource(lambda: HttpClient(address), model="m", on_interrupt=on_interrupt)
+        finally:
+            thread.join()
+
+
+def die(connection: socket.socket) -> None:
+    """As a killed process: in the middle of a chunk."""
+    connection.sendall(b"40\r\ndata: {")
+
+
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@pytest.mark.parametrize("end", [die, reset])
+def test_a_server_that_dies_in_the_middle_of_an_answer_is_an_error(end: Callable[[socket.socket], None]) -> None:
+    written: list[str] = []
+    with raw_server(end) as source, pytest.raises(RemoteError, match="connection") as refused:
+        source.answer(QUESTION, {}, written.append)
+    assert refused.value.kind == "connection broke"
+
+
+def test_ctrl_c_ends_the_wait_for_a_silent_server_and_closes_the_connection() -> None:
+    """Beside the main thread, which sleeps in the event loop and is not woken by the signal itself."""
+    was_closed: list[bytes] = []
+    interrupts = Interrupts()
+
+    def press_and_wait(connection: socket.socket) -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        was_closed.append(connection.recv(10))
+
+    with interrupts.heard(), raw_server(press_and_wait, on_interrupt=interrupts.calling) as source:
+        spoken = source.answer(QUESTION, {}, lambda text: None)
+    assert (spoken.reason, was_closed) == ("cancelled", [b""])
 
 
 def test_a_ledger_is_read_back_and_one_of_another_kind_refused() -> None:

@@ -3,7 +3,7 @@ and keeps what is there, a second one leaves at once."""
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from queue import SimpleQueue
 from types import FrameType
 from typing import Protocol
@@ -20,14 +20,38 @@ class Pending(Protocol):
     def result(self, timeout_s: float | None = None) -> Result: ...
 
 
-def follow(submit: Callable[[Callable[[Event], None]], Pending], write: Callable[[str], None]) -> Result:
+# Takes what Ctrl-C shall call in a stretch of the program.
+OnInterrupt = Callable[[Callable[[], None]], AbstractContextManager[None]]
+
+
+@contextmanager
+def cancel_on_interrupt(cancel: Callable[[], None]) -> Iterator[None]:
+    """SIGINT calls `cancel` once; after that Ctrl-C is KeyboardInterrupt again."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        cancel()
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def follow(
+    submit: Callable[[Callable[[Event], None]], Pending],
+    write: Callable[[str], None],
+    *,
+    on_interrupt: OnInterrupt = cancel_on_interrupt,
+) -> Result:
     """Write the answer's text piece by piece; the Result when it ended.
 
     A `write` that raises (a closed pipe) cancels the request before the error goes on.
     """
     events: SimpleQueue[Event] = SimpleQueue()
     pending = submit(events.put)
-    with cancel_on_interrupt(pending.cancel):
+    with on_interrupt(pending.cancel):
         try:
             for text in _texts(events):
                 write(text)
@@ -44,18 +68,3 @@ def _texts(events: SimpleQueue[Event]) -> Iterator[str]:
             yield event.text
         if isinstance(event, FinishEvent):
             return
-
-
-@contextmanager
-def cancel_on_interrupt(cancel: Callable[[], None]) -> Iterator[None]:
-    """SIGINT calls `cancel` once; after that Ctrl-C is KeyboardInterrupt again."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
-        cancel()
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

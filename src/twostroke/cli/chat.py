@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twostroke.cli.chat_lines import history_in, piped_line, typed_line
+from twostroke.cli.answer import cancel_on_interrupt
+from twostroke.cli.chat_lines import history_in, keys_kept, piped_line, typed_line
 from twostroke.cli.conversation import Conversation
 from twostroke.cli.entry import leaving_on_interrupt
+from twostroke.cli.interrupts import Interrupts, interrupt
 from twostroke.cli.loading import ContextOption, KVOption, ThreadsOption, load
 from twostroke.cli.run import said_params
 from twostroke.config import Config, resolve
@@ -45,32 +47,41 @@ def chat(
     config = resolve()
     with leaving_on_interrupt():
         from twostroke.cli.chat_sources import LoadedSource, remote_source
+    is_typed = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    interrupts = Interrupts() if is_typed else None
+    on_interrupt = cancel_on_interrupt if interrupts is None else interrupts.calling
+    conversation = Conversation(system=system, settings=settings)
     with ExitStack() as stack:
+        source: Source
         if url is None:
             name = DEFAULT_MODEL if model is None else model
             llm = stack.enter_context(load(name, config=config, threads=threads, context=context, kv=kv, quiet=False))
-            talk(LoadedSource(llm, config), Conversation(system=system, settings=settings), config)
+            source = LoadedSource(llm, config, on_interrupt=on_interrupt)
         else:
-            source = remote_source(url, model=model, api_key=api_key)
-            talk(source, Conversation(system=system, settings=settings), config)
+            source = remote_source(url, model=model, api_key=api_key, on_interrupt=on_interrupt)
+        talk(source, conversation, config, interrupts=interrupts)
 
 
-def talk(source: "Source", conversation: Conversation, config: Config) -> None:
-    """A chat on this process's streams, until its person leaves; with a history where it is typed."""
+def talk(source: "Source", conversation: Conversation, config: Config, *, interrupts: Interrupts | None) -> None:
+    """A chat on this process's streams, until its person leaves; with a history and `interrupts` where it is typed."""
     from twostroke.cli.chat_session import ChatSession
 
     notes = Terminal.of(sys.stderr, config)
-    is_typed = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     session = ChatSession(
         source=source,
         conversation=conversation,
         write=Terminal.of(sys.stdout, config).write,
         note=notes.write_lines,
-        is_typed=is_typed,
+        is_typed=interrupts is not None,
     )
-    if not is_typed:
+    if interrupts is None:
         return session.run(piped_line)
-    notes.write_lines([f"{source.name}: ask, or /help; Ctrl-D leaves"])
-    with history_in(config.home / HISTORY):
-        session.run(typed_line)
+
+    def read_line(prompt: str) -> str | None:
+        with interrupts.calling(interrupt):
+            return typed_line(prompt)
+
+    with interrupts.heard(), history_in(config.home / HISTORY), keys_kept():
+        notes.write_lines([f"{source.name}: ask, or /help; Ctrl-D leaves"])
+        session.run(read_line)
     notes.write_lines([""])

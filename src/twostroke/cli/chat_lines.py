@@ -5,6 +5,7 @@ Several lines are one question between two lines of three quotes, or where a lin
 
 import os
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,3 +86,22 @@ def history_in(file: Path) -> Iterator[None]:
     finally:
         readline.write_history_file(file)
         readline.clear_history()
+
+
+@contextmanager
+def keys_kept() -> Iterator[None]:
+    """Keys pressed while nobody reads wait for the line editor as they are.
+
+    A terminal that gathers lines makes a NUL of Ctrl-D, which the editor, when its turn comes, takes for no end.
+    """
+    if "readline" not in sys.modules:  # then input() needs the terminal's own lines
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    kept = [*before]
+    kept[3] &= ~termios.ICANON
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, kept)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

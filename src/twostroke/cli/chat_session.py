@@ -79,7 +79,7 @@ class ChatSession:
 
     def _answer(self) -> None:
         """Nothing of the conversation is left out to make it fit: what is too long is told."""
-        spoken = self.source.answer(self.conversation.messages, self.conversation.settings, self.write)
+        spoken = self._follow()
         self.write("\n")
         self.last = spoken
         if spoken.text or spoken.reason != FinishReason.CANCELLED:
@@ -90,6 +90,22 @@ class ChatSession:
             self.note([f"the answer ended at {told}: /set max_tokens N and /retry, or ask to go on"])
         elif spoken.reason == FinishReason.CANCELLED:
             self.note([f"ended after {spoken.num_tokens} tokens; /retry asks again"])
+
+    def _follow(self) -> Spoken:
+        """The answer, shown as it comes. One that breaks off is no answer."""
+        has_begun = False
+
+        def write(text: str) -> None:
+            nonlocal has_begun
+            has_begun = True
+            self.write(text)
+
+        try:
+            return self.source.answer(self.conversation.messages, self.conversation.settings, write)
+        except TwostrokeError:
+            if has_begun:
+                self.note(["", "what came of this answer is not kept; /retry asks again"])
+            raise
 
     def _cheapest(self, error: TwostrokeError) -> list[str]:
         """What mends a conversation that is full; the error has told the arithmetic."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from twostroke.cli.answer import follow
+from twostroke.cli.answer import OnInterrupt, cancel_on_interrupt, follow
+from twostroke.cli.interrupts import interrupt
 from twostroke.cli.run import peaks_of
 from twostroke.config import Config
 from twostroke.core.ledger import Ledger, Part, Stall, StallKind
@@ -55,9 +56,10 @@ class Source(Protocol):
 class LoadedSource:
     """A model in this process."""
 
-    def __init__(self, llm: "LLM", config: Config) -> None:
+    def __init__(self, llm: "LLM", config: Config, *, on_interrupt: OnInterrupt = cancel_on_interrupt) -> None:
         self._llm = llm
         self._config = config
+        self._on_interrupt = on_interrupt
 
     @property
     def name(self) -> str:
@@ -68,12 +70,17 @@ class LoadedSource:
 
     def answer(self, messages: Messages, settings: Mapping[str, Any], write: Write) -> Spoken:
         params = dataclasses.replace(self._llm.default_params, **settings)
-        result = follow(lambda on_event: self._llm.submit(messages, params, on_event=on_event), write)
+        result = follow(
+            lambda on_event: self._llm.submit(messages, params, on_event=on_event),
+            write,
+            on_interrupt=self._on_interrupt,
+        )
         if result.finish_reason is FinishReason.ERROR:
             raise RequestError(f"the answer failed: {result.error}")
 
         def phases() -> list[str]:
-            return phase_report_lines(result, self._llm.report(result, peaks_of(self._llm, result, self._config)))
+            with self._on_interrupt(interrupt):  # the machine may have to be measured first
+                return phase_report_lines(result, self._llm.report(result, peaks_of(self._llm, result, self._config)))
 
         return Spoken(
             text=result.text, reason=result.finish_reason.value, num_tokens=len(result.token_ids), phases=phases
@@ -83,8 +90,11 @@ class LoadedSource:
 class RemoteSource:
     """A model behind an OpenAI-compatible server; one of ours tells its ledger too."""
 
-    def __init__(self, make_client: Callable[[], HttpClient], *, model: str) -> None:
+    def __init__(
+        self, make_client: Callable[[], HttpClient], *, model: str, on_interrupt: OnInterrupt = cancel_on_interrupt
+    ) -> None:
         self._make_client = make_client
+        self._on_interrupt = on_interrupt
         self._model = model
         self._tells_ledgers = True  # until it refuses
 
@@ -99,11 +109,21 @@ class RemoteSource:
         asked = {"model": self._model, "messages": list(messages), "stream": True, **settings}
         said = _Said()
         try:
-            if not asyncio.run(self._ask(asked, said, write)):
-                asyncio.run(self._ask(asked, said, write))
-        except KeyboardInterrupt:
+            asyncio.run(self._ask_until_interrupted(asked, said, write))
+        except (KeyboardInterrupt, asyncio.CancelledError):
             said.outcome.finish_reason = FinishReason.CANCELLED.value
         return said.spoken()
+
+    async def _ask_until_interrupted(self, asked: dict[str, Any], said: "_Said", write: Write) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def cancel() -> None:
+            loop.call_soon_threadsafe(task.cancel)  # wakes a loop that waits
+
+        with self._on_interrupt(cancel):
+            if not await self._ask(asked, said, write):
+                await self._ask(asked, said, write)
 
     async def _ask(self, asked: dict[str, Any], said: "_Said", write: Write) -> bool:
         """Whether the server took the request; False where it may take it without the wish for a ledger."""
@@ -126,7 +146,9 @@ class RemoteSource:
             await client.close()
 
 
-def remote_source(url: str, *, model: str | None, api_key: str | None) -> RemoteSource:
+def remote_source(
+    url: str, *, model: str | None, api_key: str | None, on_interrupt: OnInterrupt = cancel_on_interrupt
+) -> RemoteSource:
     """The model of that name behind an address, or the first one there. Raises ConfigError or RemoteError."""
     address = Address.of(url)
 
@@ -140,7 +162,8 @@ def remote_source(url: str, *, model: str | None, api_key: str | None) -> Remote
         finally:
             await client.close()
 
-    return RemoteSource(make_client, model=asyncio.run(first()) if model is None else model)
+    name = asyncio.run(first()) if model is None else model
+    return RemoteSource(make_client, model=name, on_interrupt=on_interrupt)
 
 
 class _Said:

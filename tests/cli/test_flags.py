@@ -25,6 +25,7 @@ from twostroke.presets import preset
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.llm_loader import LLMLoader, PulledModels
 from twostroke.serve.model_slot import ModelEntry
+from twostroke.structure import Structure, StructureKind
 
 Capture = pytest.CaptureFixture[str]
 PEAKS = Peaks(
@@ -166,6 +167,13 @@ def test_a_flag_of_run_sets_its_own_field_and_no_other(
     assert app.main(["run", *flags, "hi"]) == 0
     stop = {"stop": (*defaults.stop, *expected.get("stop", ()))}  # a model's own end its answers whatever is asked
     assert llm.params == [SamplingParams(**{**fields, **expected, **stop})]
+
+
+def test_a_form_of_the_answer_arrives_beside_what_else_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm, _ = install(monkeypatch, default_params=SamplingParams(seed=4), logprobs=(None,) * 3)
+    assert app.main(["run", "--choice", "a", "--choice", "b", "--temperature", "1", "hi"]) == 0
+    form = Structure(kind=StructureKind.CHOICE, choices=("a", "b"))
+    assert llm.params == [SamplingParams(seed=4, temperature=1.0, structure=form)]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from twostroke.chat.chat import Chat
+from twostroke.cli.text_file import read_text
 from twostroke.errors import ConfigError, ParamsError
 
 Tools = Annotated[Path | None, typer.Option(help="File of functions, a JSON array as OpenAI writes it; see --json.")]
@@ -31,22 +32,13 @@ def said_chat(
     try:
         return Chat.read(
             messages,
-            tools=None if tools is None else _json("--tools", _text(tools)),
+            tools=None if tools is None else _json("--tools", read_text(tools, flag="--tools")),
             tool_choice=named,
             reasoning_effort=reasoning_effort,
             chat_template_kwargs=variables,
         )
     except ParamsError as error:
         raise ParamsError(str(error).replace("chat_template_kwargs", "--template-kwargs"), field=error.field) from None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--tools {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"--tools {path}: not UTF-8 at byte {error.start}: convert it, iconv -t UTF-8") from None
 
 
 def _json(flag: str, text: str) -> Any:

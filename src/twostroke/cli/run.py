@@ -42,6 +42,7 @@ from twostroke.cli.sampler_flags import (
     XTCProbability,
     XTCThreshold,
 )
+from twostroke.cli.structure_flags import Choice, Grammar, JSONSchema, Regex, said_structure
 from twostroke.cli.tries import Tries
 from twostroke.config import Config, resolve
 from twostroke.core.event import Event
@@ -117,6 +118,10 @@ def run(
     length_penalty: Annotated[float | None, typer.Option(help="With --beams: above 0 favours long answers.")] = None,
     early_stopping: Annotated[str | None, typer.Option(help="With --beams: true, false (default) or never.")] = None,
     num_return: Annotated[int | None, typer.Option(help="With --beams: answers to show, best first.")] = None,
+    json_schema: JSONSchema = None,
+    regex: Regex = None,
+    choice: Choice = None,
+    grammar: Grammar = None,
     tools: Tools = None,
     tool_choice: ToolChoiceName = None,
     reasoning_effort: ReasoningEffort = None,
@@ -171,6 +176,7 @@ def run(
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         beam=beam,
+        structure=said_structure(json_schema=json_schema, regex=regex, choice=choice, grammar=grammar),
     )
     beside: dict[str, Any] = {
         "tools": tools,

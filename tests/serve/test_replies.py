@@ -306,6 +306,20 @@ def test_each_error_of_the_model_has_status_field_and_code(
 
 
 @pytest.mark.parametrize(
+    ("said", "field", "told"),
+    [
+        ("prompt[0] is -1", "prompt", "tokens[0] is -1"),
+        ("structure of kind regex is refused", "structure", "format of kind regex is refused"),
+        ("the prompt has no structure", "prompt", "the prompt has no structure"),
+    ],
+)
+def test_a_field_that_an_error_names_has_the_clients_own_name(said: str, field: str, told: str) -> None:
+    error = ParamsError(said, field=field)
+    found = as_api_error(error, prompt_field="tokens", message=said, structure_field="format")
+    assert str(found) == told
+
+
+@pytest.mark.parametrize(
     "error",
     [
         TwostrokeError("x"),

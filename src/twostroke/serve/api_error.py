@@ -53,7 +53,8 @@ def as_api_error(
     if isinstance(error, ParamsError):
         fields = {"prompt": prompt_field, "structure": structure_field}
         field = fields.get(error.field, error.field)
-        return ApiError(message.replace("structure", field, 1) if error.field == "structure" else message, param=field)
+        is_named = message.startswith(("structure", "prompt["))  # not only spoken of
+        return ApiError(message.replace(error.field, field, 1) if is_named else message, param=field)
     if isinstance(error, ChatTemplateError):
         return ApiError(message, param=prompt_field, code="chat_template")
     if isinstance(error, QueueFullError):

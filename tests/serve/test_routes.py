@@ -1,5 +1,6 @@
 """The routes beside the answers themselves: models by name, requests by id, tokens, readiness and places."""
 
+import asyncio
 import json
 import threading
 import time
@@ -10,14 +11,17 @@ import pytest
 from tests.serve.serve_builders import (
     MODEL,
     ScriptedModel,
+    ScriptedShelf,
     client_of,
     error_of,
     events_of,
     make_chat,
     make_completion,
+    registry_of,
 )
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import PromptError, QueueFullError
+from twostroke.serve.app import create_app
 from twostroke.serve.limits import LimitsConfig
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -357,3 +361,56 @@ def test_an_error_has_no_ledger_but_its_record_has() -> None:
         record = client.get("/v1/requests/broken").json()
     assert record["answers"][0]["error"] == "it broke"
     assert record["answers"][0]["ledger"] == {"queue": 0.2, "stall": []}
+
+
+# Places of requests that ask for no answer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "good", "status"),
+    [
+        ("POST", "/tokenize", {"prompt": "hi"}, 200),
+        ("POST", "/detokenize", {"tokens": [104]}, 200),
+        ("POST", "/api/show", {"model": MODEL}, 200),
+        ("POST", "/api/pull", {"model": "tiny:1b", "stream": False}, 200),
+        ("DELETE", "/api/delete", {"model": MODEL}, 409),
+    ],
+)
+def test_every_request_with_a_body_holds_a_place_until_it_is_answered(
+    method: str, path: str, good: dict[str, Any], status: int
+) -> None:
+    with client_of(limits=LimitsConfig(max_open_requests=1), shelf=ScriptedShelf()) as client:
+        for fields, expected in ((good, status), ({"x": 1}, 400), (good, status)):
+            assert client.request(method, path, json=fields).status_code == expected
+    with client_of(limits=LimitsConfig(max_open_requests=0), shelf=ScriptedShelf()) as client:
+        assert client.request(method, path, json=good).status_code == 429
+        assert 'admission_rejections_total{reason="queue_full"} 1.0' in client.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    "path", [CHAT, COMPLETIONS, "/v1/embeddings", "/tokenize", "/api/chat", "/api/show", "/api/pull"]
+)
+def test_a_client_that_leaves_inside_its_body_leaves_nothing_open_and_no_word_in_the_log(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages: list[Any] = [
+        {"type": "http.request", "body": b'{"model":', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    app = create_app(registry_of(ScriptedModel()), shelf=ScriptedShelf())
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == 499
+    assert len(app.state.routes.records) == 0
+    with app.state.routes.place():
+        pass
+    assert caplog.text == ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fastapi import Depends, FastAPI
 from fastapi.params import Depends as DependsParam
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from twostroke.model.shelf import Shelf
@@ -23,6 +23,7 @@ from twostroke.serve.state_routes import StateRoutes
 from twostroke.serve.token_routes import TokenRoutes
 
 logger = logging.getLogger("twostroke")
+CLIENT_LEFT = 499  # nobody reads it; the number proxies use for it
 
 
 def create_app(
@@ -63,6 +64,7 @@ def create_app(
     app.get("/openapi.json", dependencies=guards)(lambda: JSONResponse(document(app.routes, limits)))
     app.exception_handler(ApiError)(_answer_api_error)
     app.exception_handler(HTTPException)(_answer_http_error)
+    app.exception_handler(ClientDisconnect)(_answer_nobody)
     app.exception_handler(Exception)(_answer_internal_error)
     if hosts is not None:
         app.add_middleware(HostCheck, hosts=hosts)
@@ -94,6 +96,11 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     told = ApiError(f"{request.method} {cut(request.url.path)}: {error.detail}", status=error.status_code)
     return JSONResponse(told.body_for(request.url.path), status_code=error.status_code, headers=error.headers)
+
+
+async def _answer_nobody(request: Request, error: Exception) -> Response:
+    """The client left before its body was complete."""
+    return Response(status_code=CLIENT_LEFT)
 
 
 async def _answer_internal_error(request: Request, error: Exception) -> Response:

@@ -4,12 +4,13 @@ Registered by `app.create_app`. Everything that can fail on input fails before a
 """
 
 import asyncio
+import contextlib
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from twostroke.core.clock import WallClock
@@ -31,7 +32,6 @@ from twostroke.serve.served_model import ServedModel
 from twostroke.serve.sse import EventStream, StreamedReply
 from twostroke.serve.told import known_model, names_and_defaults, told
 
-CLIENT_LEFT = 499  # nobody reads it; the number proxies use for it
 RETRY_AFTER_S = 1  # a place in the queue comes free with every answer that ends
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
@@ -48,6 +48,7 @@ class Routes:
         self._limits = limits
         self._clock = WallClock()  # every model's engine has the same
         self._bridge: EventBridge | None = None
+        self._num_beside = 0  # requests that ask for no answer
 
     # Answers
 
@@ -97,9 +98,6 @@ class Routes:
                 await self._models.unload(slot)
             else:
                 use = await self._take(request, wish, slot, answers, arrival_s=arrival_s)
-        except ClientDisconnect:
-            self._refuse(answers)
-            return Response(status_code=CLIENT_LEFT)
         except BaseException:
             self._refuse(answers)
             raise
@@ -220,13 +218,30 @@ class Routes:
         """Raises ApiError where no more requests are taken."""
         self.refuse_while_draining()
         limit = self._limits.max_open_requests
-        if len(self.records) >= limit:
+        if len(self.records) + self._num_beside >= limit:
             raise ApiError(
                 f"{limit} requests run or wait: the limit is {limit}, ask again later",
                 status=429,
                 code="queue_full",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """A request that asks for no answer holds a place too, for its body and for a model that is loaded for it.
+
+        Raises what `refuse_beyond_limit` raises.
+        """
+        try:
+            self.refuse_beyond_limit()
+        except ApiError as error:
+            self.metrics.observe_refusal(error)
+            raise
+        self._num_beside += 1
+        try:
+            yield
+        finally:
+            self._num_beside -= 1
 
     def refuse_while_draining(self) -> None:
         if self.is_draining:

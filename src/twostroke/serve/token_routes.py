@@ -26,15 +26,16 @@ class TokenRoutes:
         self._limits = limits
 
     async def tokenize(self, request: Request) -> Response:
-        wish, slot = await self._read(request, read_tokenize)
-        return await self._reply(slot, lambda model: _tokenized(wish, model), field=wish.field)
+        with self._routes.place():
+            wish, slot = await self._read(request, read_tokenize)
+            return await self._reply(slot, lambda model: _tokenized(wish, model), field=wish.field)
 
     async def detokenize(self, request: Request) -> Response:
-        token_ids, slot = await self._read(request, read_detokenize)
-        return await self._reply(slot, lambda model: {"prompt": model.decode(token_ids)}, field="tokens")
+        with self._routes.place():
+            token_ids, slot = await self._read(request, read_detokenize)
+            return await self._reply(slot, lambda model: {"prompt": model.decode(token_ids)}, field="tokens")
 
     async def _read(self, request: Request, read: Callable[..., T]) -> tuple[T, ModelSlot]:
-        self._routes.refuse_while_draining()
         body = await read_body(request, self._limits)
 
         def understand() -> tuple[T, ModelSlot]:

@@ -32,8 +32,9 @@ class FileRoutes:
 
     async def pull(self, request: Request) -> Response:
         """Fetch a model, with its progress as a stream."""
-        body = await read_body(request, self._limits)
-        name, is_stream = await asyncio.to_thread(_read_pull, body)
+        with self._routes.place():
+            body = await read_body(request, self._limits)
+            name, is_stream = await asyncio.to_thread(_read_pull, body)
         pull = self._begin_pull(name)
         try:
             async with watching(request.receive, pull.cancel):
@@ -62,8 +63,13 @@ class FileRoutes:
 
     async def delete(self, request: Request) -> Response:
         """Delete the files of a fetched model; one that is loaded and idle is unloaded first."""
-        body = await read_body(request, self._limits)
-        name = await asyncio.to_thread(_read_delete, body)
+        with self._routes.place():
+            body = await read_body(request, self._limits)
+            name = await asyncio.to_thread(_read_delete, body)
+            await self._delete(name)
+        return Response()
+
+    async def _delete(self, name: str) -> None:
         found = await asyncio.to_thread(find_model, name, self._models)
         if found is not None:
             name, slot = found
@@ -78,7 +84,6 @@ class FileRoutes:
             await asyncio.to_thread(self._shelf.delete, name)
         except ModelNotFoundError as error:
             raise ApiError(f"model not found: {error}", status=404, param="model") from error
-        return Response()
 
 
 def _in_use(name: str, why: str) -> ApiError:

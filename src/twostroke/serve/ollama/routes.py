@@ -124,8 +124,9 @@ class OllamaRoutes:
         ]
 
     async def show(self, request: Request) -> Response:
-        body = await read_body(request, self._limits)
-        return JSONResponse(await asyncio.to_thread(self._shown, body))
+        with self._routes.place():
+            body = await read_body(request, self._limits)
+            return JSONResponse(await asyncio.to_thread(self._shown, body))
 
     def _shown(self, body: bytes) -> dict[str, Any]:
         fields = Fields(parse_object(body))

@@ -10,7 +10,7 @@ from tests.builders import Bench, Listener, answer_alone
 from twostroke.core.event import Event, FinishEvent
 from twostroke.core.request import Request
 from twostroke.core.sequence import FinishReason
-from twostroke.engine.worker import Worker
+from twostroke.engine.worker import EXIT_WAIT_S, NUM_EXIT_LOOKS, Worker
 from twostroke.errors import CapacityError, TwostrokeError
 from twostroke.params import SamplingParams
 
@@ -181,4 +181,26 @@ def test_a_forked_child_is_told_that_it_has_no_engine_and_can_close() -> None:
         os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert worker.ask(lambda engine: engine.has_work) is False
+    worker.close()
+
+
+@pytest.mark.parametrize("num_waits", [1, 7, 1000])
+def test_at_the_end_of_the_program_a_stopped_process_loses_one_short_wait(
+    monkeypatch: pytest.MonkeyPatch, num_waits: int
+) -> None:
+    """However long a wait took by the clock, the thread gets its share of them; one that never ends is left."""
+    worker, waits = Worker(Bench().engine), list[float]()
+
+    class Slow:
+        def join(self, timeout_s: float) -> None:
+            waits.append(timeout_s)
+
+        def is_alive(self) -> bool:
+            return len(waits) < num_waits
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "_thread", Slow())
+        worker._end_with_program()
+    assert len(waits) == min(num_waits, NUM_EXIT_LOOKS)
+    assert max(waits) * NUM_EXIT_LOOKS == pytest.approx(EXIT_WAIT_S)
     worker.close()

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from tests.builders import Listener
+from tests.builders_drafts import Forced
 from tests.builders_gguf import write_gemma3, write_llama
 from tests.parity.test_schedules import BLOCK_SIZE, GREEDY, PROMPTS, QUIET, SEEDED, Lab, random_schedule
+from twostroke.core.account import StepRecord
 from twostroke.core.request import Request
 from twostroke.core.sequence import Sequence
 from twostroke.core.step import ScoredToken, StepPlan
@@ -131,3 +133,32 @@ def test_a_step_holds_no_more_rows_of_logits_than_its_limit(lab: Lab) -> None:
         engine.step()
     assert sum(binder.counts) == len(prompt) + SCORED.max_tokens - 1
     assert max(binder.counts) <= scheduler.config.max_scored_tokens, "not even with the newest token"
+
+
+@pytest.mark.parametrize("length", [1, 8])
+def test_drafts_beside_prompts_that_are_scored_change_no_score_and_no_answer(lab: Lab, length: int) -> None:
+    """A step then has rows of logits of both kinds, several to a row; those that are scored have drafts of their own
+    once they decode, and reports of each token."""
+    plain = [(prompt, replace(SEEDED, max_tokens=20, logprobs=1)) for prompt in PROMPTS]
+    asked = [*((prompt, replace(SCORED, max_tokens=16, logprobs=2)) for prompt in PROMPTS), *plain]
+    lab.run(QUIET, asked)
+    answers = lab.answers
+    expected = [_told(listener) for listener in lab.told]
+    mixed = 0
+    for seed in range(6):
+        schedule, steps = random_schedule(seed), list[StepRecord]()
+        forced = Forced(answers, length=length, wrong=0.3, seed=seed)
+        lab.run(schedule, asked, speculator=forced, steps=steps)
+        assert [_told(listener) for listener in lab.told] == expected, seed
+        assert 0 < forced.num_accepted < forced.num_drafted
+        mixed += sum(any(row.num_scored for row in step.rows) and _drafts(step) > 0 for step in steps)
+    assert mixed > 0, "no step verified a draft beside a prompt that was scored"
+
+
+def _told(listener: Listener) -> object:
+    reports = [(token.logprob, token.top_logprobs) for token in listener.tokens]
+    return listener.token_ids, reports, scores_of(listener)
+
+
+def _drafts(step: StepRecord) -> int:
+    return sum(len(row.draft_token_ids) for row in step.rows)

@@ -20,6 +20,7 @@ from tests.builders_gguf import write_gemma3, write_llama
 from twostroke import _native
 from twostroke.cache.cache import KVCache
 from twostroke.cache.config import CacheConfig
+from twostroke.core.account import StepRecord
 from twostroke.core.clock import VirtualClock
 from twostroke.core.request import Request
 from twostroke.core.step import SampledToken
@@ -110,10 +111,13 @@ class Lab:
         asked: Sequence[tuple[list[int], SamplingParams]],
         *,
         speculator: Speculator | None = None,
+        steps: list[StepRecord] | None = None,
     ) -> list[str]:
-        """A hash per request, in the order asked; arrivals are spread over the run."""
+        """A hash per request, in the order asked; arrivals are spread over the run. `steps` get what was run."""
         rng = random.Random(schedule.seed)
         engine, sampler, cache, scheduler = self._engine(schedule, speculator)
+        if steps is not None:
+            engine.observe_steps(steps.append)
         listeners = [Listener() for _ in asked]
         order = rng.sample(range(len(asked)), len(asked))
         sequence_of: dict[int, int] = {}

@@ -19,6 +19,7 @@ T = TypeVar("T")
 CLOSED = "the model is closed: load it again to ask more"
 FORKED = "the engine's thread stayed in the parent process: load the model after the fork"
 EXIT_WAIT_S = 10.0  # at the end of the program; a step takes far less, a listener that blocks may take for ever
+NUM_EXIT_LOOKS = 100  # within it: a process that was stopped meanwhile has lost one of them, not all its time
 OWN_THREAD = (
     "this would wait for the engine on the engine's own thread, for ever: an on_event listener must hand over to "
     "another thread and return"
@@ -89,7 +90,10 @@ class Worker:
     def _end_with_program(self) -> None:
         """Python ends threads by force while it shuts down, which native code on them does not survive."""
         self.end()
-        self._thread.join(EXIT_WAIT_S)
+        for _ in range(NUM_EXIT_LOOKS):
+            self._thread.join(EXIT_WAIT_S / NUM_EXIT_LOOKS)
+            if not self._thread.is_alive():
+                return
 
     def _is_in_child(self) -> bool:
         return os.getpid() != self._process_id

@@ -20,6 +20,7 @@ from twostroke.serve.api_error import ApiError
 from twostroke.serve.body import parse_object, read_body
 from twostroke.serve.delivery import DeliveredReply
 from twostroke.serve.embeddings import EmbeddingsApi
+from twostroke.serve.json_body import MANY_ANSWERS, json_body
 from twostroke.serve.json_log import log_end
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.metrics import ServerMetrics
@@ -154,7 +155,8 @@ class Routes:
             stream = api.stream(wish, answers, use.model)
             reply: Response = StreamedReply(stream, answers, media_type=api.stream_type, headers=headers)
             return self._delivered(reply, answers, use.slot)
-        reply = JSONResponse(await self._whole(request, wish, answers, api, use=use), headers=headers)
+        body = await self._whole(request, wish, answers, api, use=use)
+        reply = Response(body, media_type="application/json", headers=headers)
         return self._delivered(reply, answers, use.slot)
 
     def _delivered(self, reply: Response, answers: Answers, slot: ModelSlot) -> Response:
@@ -191,12 +193,14 @@ class Routes:
 
     async def _whole(
         self, request: Request, wish: WishT, answers: Answers, api: AnswerApi[WishT], *, use: ModelUse
-    ) -> dict[str, Any]:
+    ) -> bytes:
         reply = api.whole(wish, answers, use.model)
         async with answers.cancelled_when_client_leaves(request.receive):
             async for index, event in answers.events():
                 reply.take(index, event)
-        return reply.whole()
+        if len(answers.asked) < MANY_ANSWERS:
+            return json_body(reply.whole())
+        return await asyncio.to_thread(lambda: json_body(reply.whole()))
 
     def _bridge_here(self) -> EventBridge:
         if self._bridge is None:

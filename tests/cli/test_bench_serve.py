@@ -89,6 +89,7 @@ def test_each_flag_arrives_alone(
         (["--url", "http://h", "-c", "1", "--output-tokens", "few"], "--output-tokens is 'few': a number like 128"),
         (["--url", "http://h", "-c", "1", "--body", "[1]"], "--body must be a JSON object"),
         (["--url", "http://h", "-c", "1", "--body", "{"], "--body is not JSON"),
+        (["--url", "http://h", "-c", "1", "--body", "[" * 100_000], "--body is not JSON"),
         (["--self-test", "--url", "http://h"], "--self-test brings its own server"),
     ],
 )

@@ -505,6 +505,12 @@ def test_flags_of_several_models_say_which_and_for_how_long(capsys: Capture, mon
     assert "tiny, hf:org/repo are served at" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "1e9"])
+def test_a_drain_without_an_end_is_refused(capsys: Capture, seconds: str) -> None:
+    assert app.main(["serve", "-m", "tiny", "--drain-s", seconds]) == 2
+    assert "'--drain-s'" in capsys.readouterr().err
+
+
 def test_a_keep_alive_that_is_no_time_is_refused(capsys: Capture) -> None:
     assert app.main(["serve", "-m", "tiny", "--keep-alive", "soon"]) == 2
     assert "--keep-alive is 'soon': it must be seconds or a duration" in capsys.readouterr().err

@@ -128,7 +128,9 @@ def test_pieces_have_the_time_they_were_read() -> None:
         (b"no protocol at all\r\n\r\n", "connection broke", "broke"),
         (json_reply({"error": {"message": "no such thing"}}, status=404), "http 404", "no such thing"),
         (reply(b"<html>proxy</html>", status=502), "http 502", "<html>proxy</html>"),
+        (reply(b"[" * 100_000, status=500), "http 500", r"\[\["),
         (reply(b"not json"), "no JSON", "no JSON"),
+        (reply(b"[" * 100_000), "no JSON", "no JSON"),
     ],
 )
 def test_what_goes_wrong_has_a_kind(answer: bytes | None, kind: str, words: str) -> None:

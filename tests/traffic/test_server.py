@@ -177,9 +177,19 @@ def test_a_server_without_models_needs_a_name(listed: object) -> None:
         run(ask())
 
 
-def test_a_tokenize_route_of_another_kind_counts_nothing() -> None:
+@pytest.mark.parametrize("length", ["many", 1e999, [1], True])
+def test_a_context_that_is_no_number_is_not_told(length: object) -> None:
+    async def ask() -> list[object]:
+        async with talking(lambda request: json_reply({"data": [{"id": MODEL, "max_model_len": length}]})) as client:
+            return [await first_model(client), await context_of(client, MODEL)]
+
+    assert run(ask()) == [(MODEL, None), None]
+
+
+@pytest.mark.parametrize("told", [{"ids": []}, {"count": 1e999}, {"count": "many"}])
+def test_a_tokenize_route_of_another_kind_counts_nothing(told: object) -> None:
     async def ask() -> None:
-        async with talking(lambda request: json_reply({"ids": []})) as client:
+        async with talking(lambda request: json_reply(told)) as client:
             await count_tokens(client, MODEL, "a")
 
     with pytest.raises(RemoteError, match="tells no count"):

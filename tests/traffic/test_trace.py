@@ -75,6 +75,7 @@ def test_a_trace_may_be_gzipped(tmp_path: Path) -> None:
         ("arrival_s,input_tokens,output_tokens\n-1,2,3\n", "line 2: arrival_s is -1: it must be 0 or more"),
         ("arrival_s,input_tokens,output_tokens\nnan,2,3\n", "line 2: arrival_s is nan"),
         ("{]\n", "line 1 is not JSON"),
+        ("{" + '"a":{' * 100_000, "line 1 is not JSON"),
         ('{"input_length": 3}\n', "line 1: it needs hash_ids, input_length, output_length"),
         ('{"timestamp":0,"input_length":100,"output_length":1,"hash_ids":[1,2,3]}\n', "give --block-tokens"),
         ('{"input_length":10,"output_length":1,"hash_ids":[1]}\n', "timestamp is None: it must be a number"),

@@ -122,7 +122,7 @@ def said_range(flag: str, text: str) -> tuple[int, int]:
 def said_fields(body: str | None) -> dict[str, Any]:
     try:
         fields = json.loads(body or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--body is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ConfigError('--body must be a JSON object like {"top_k": 5}')

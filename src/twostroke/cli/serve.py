@@ -21,6 +21,7 @@ from twostroke.model.catalog import DEFAULT_MODEL
 
 PORT = 8000
 OLLAMA_PORT = 11434  # where Ollama's clients look
+MAX_DRAIN_S = 86_400  # no request has longer
 
 
 def serve(
@@ -54,7 +55,9 @@ def serve(
     ] = None,
     max_requests: Annotated[int, typer.Option(help="Running and waiting; more are told to come back.", min=1)] = 256,
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log as JSON, a line for every request.")] = False,
-    drain_s: Annotated[float, typer.Option(help="Time running answers get to end after SIGTERM.", min=0)] = 30.0,
+    drain_s: Annotated[
+        float, typer.Option(help="Time running answers get to end after SIGTERM.", min=0, max=MAX_DRAIN_S)
+    ] = 30.0,
 ) -> None:
     """Answer over HTTP in OpenAI's API and Ollama's.
 

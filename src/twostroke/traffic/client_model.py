@@ -45,7 +45,7 @@ def draw_requests(path: Path, lines: Sequence[str], *, count: int | None, seed: 
     try:
         bin_s = float(json.loads(lines[0])["bin_s"])
         clients = [_client(json.loads(line)) for line in lines[1:]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ConfigError(f"--trace {path} is no model of clients: {type(error).__name__} {error}") from None
     known = [client for client in clients if client.input_quantiles]
     if not known or not 0 < bin_s < math.inf:

@@ -7,6 +7,7 @@ from typing import Any
 from twostroke.errors import RemoteError
 
 DONE = b"[DONE]"
+MAX_COUNT = 2**31  # tokens of an answer or prompt: beyond, something else was counted
 
 
 class EventDecoder:
@@ -56,6 +57,21 @@ def read_chunk(data: bytes) -> Chunk:
         first = choices[0] if choices else {}
         delta = first.get("delta") or {}
         text = first.get("text") or delta.get("content") or delta.get("reasoning_content") or ""
-        return Chunk(text, bool(choices), first.get("finish_reason"), value.get("usage"), value.get("ledger"))
-    except (ValueError, AttributeError, TypeError):
-        raise RemoteError(f"an event is no chunk of an answer: {data[:80]!r}", kind="no chunk") from None
+        usage, ledger, reason = value.get("usage"), value.get("ledger"), first.get("finish_reason")
+        if isinstance(text, str) and _are(str, reason) and _are(dict, usage, ledger) and _counts(usage or {}):
+            return Chunk(text, bool(choices), reason, usage, ledger)
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
+        pass
+    raise RemoteError(f"an event is no chunk of an answer: {data[:80]!r}", kind="no chunk")
+
+
+def _are(kind: type, *values: object) -> bool:
+    """Whether each is of the kind or absent."""
+    return all(value is None or isinstance(value, kind) for value in values)
+
+
+def _counts(usage: dict[str, Any]) -> bool:
+    """Whether what is counted of it are counts: no server's word breaks a sum."""
+    details = usage.get("prompt_tokens_details") or {}
+    told = (usage.get("prompt_tokens"), usage.get("completion_tokens"), details.get("cached_tokens"))
+    return all(count is None or (type(count) is int and 0 <= count <= MAX_COUNT) for count in told)

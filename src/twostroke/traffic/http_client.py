@@ -80,7 +80,7 @@ class Reply:
     async def problem(self) -> str:
         """What an error's body says, shortened; OpenAI's form or any other text."""
         body = await self.body()
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             error = json.loads(body)["error"]
             return str(error["message"] if isinstance(error, dict) else error)[:MAX_TOLD]
         return body.decode("utf-8", "replace").strip()[:MAX_TOLD]
@@ -206,5 +206,5 @@ async def _json_of(reply: Reply, path: str) -> Any:
         raise RemoteError(f"{path} answers {reply.status}: {await reply.problem()}", kind=f"http {reply.status}")
     try:
         return json.loads(await reply.body())
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RemoteError(f"{path} answers what is no JSON", kind="no JSON") from None

@@ -105,7 +105,7 @@ async def first_model(client: HttpClient) -> tuple[str, int | None]:
     listed = await client.get("/v1/models")
     try:
         first = listed["data"][0]
-        return str(first["id"]), first.get("max_model_len")
+        return str(first["id"]), _context(first)
     except (KeyError, IndexError, TypeError, AttributeError):
         raise RemoteError("/v1/models lists no model: name one with --model", kind="no model") from None
 
@@ -114,9 +114,14 @@ async def context_of(client: HttpClient, model: str) -> int | None:
     """The context of a model where /v1/models tells it."""
     try:
         listed = await client.get("/v1/models")
-        return next((each.get("max_model_len") for each in listed["data"] if each["id"] == model), None)
+        return next((_context(each) for each in listed["data"] if each["id"] == model), None)
     except (RemoteError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _context(model: Mapping[str, Any]) -> int | None:
+    found = model.get("max_model_len")
+    return found if type(found) is int else None
 
 
 async def can_tokenize(client: HttpClient, model: str) -> bool:
@@ -132,5 +137,5 @@ async def count_tokens(client: HttpClient, model: str, text: str) -> int:
     told = await client.post("/tokenize", {"model": model, "prompt": text})
     try:
         return int(told["count"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise RemoteError("/tokenize tells no count", kind="no count") from None

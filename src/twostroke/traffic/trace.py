@@ -105,7 +105,7 @@ def _hashed(path: Path, lines: list[str], block_tokens: int | None) -> list[Item
     for number, line in enumerate(lines, start=1):
         try:
             values = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ConfigError(f"--trace {path}, line {number} is not JSON") from None
         if not isinstance(values, dict) or not values.keys() >= HASHED_KEYS or not isinstance(values["hash_ids"], list):
             raise ConfigError(f"--trace {path}, line {number}: it needs {', '.join(sorted(HASHED_KEYS))}")

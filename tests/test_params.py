@@ -331,3 +331,21 @@ def test_the_samplers_in_use_are_named_in_their_usual_order() -> None:
     assert SamplingParams(temperature=0.5, xtc_probability=0.1, top_k=3).samplers == ("temperature", "top_k", "xtc")
     order = ("xtc", "top_k", "temperature")
     assert SamplingParams(temperature=0.5, top_k=3, sampler_order=order).sampler_order == order
+
+
+@pytest.mark.parametrize(
+    ("wishes", "expected"),
+    [
+        ({}, False),
+        ({"temperature": 1.0, "top_p": 0.5, "xtc_probability": 0.5, "min_tokens": 3, "seed": 1}, False),
+        ({"logit_bias": ((1, 2.0),), "logprobs": 2}, False),
+        ({"repetition_penalty": 1.1}, True),
+        ({"frequency_penalty": -0.1}, True),
+        ({"dry_multiplier": 0.5}, True),
+        ({"no_repeat_ngram_size": 1}, True),
+        ({"bad_words": ("a",)}, True),
+        ({"temperature": 1.0, "mirostat_tau": 3.0}, True),
+    ],
+)
+def test_what_depends_on_the_text_before_is_known(wishes: dict[str, Any], expected: bool) -> None:
+    assert SamplingParams(**wishes).looks_back is expected

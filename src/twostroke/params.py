@@ -208,6 +208,12 @@ class SamplingParams:
         }
         return tuple(name for name in SAMPLERS if in_use[name])
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether what came before a token changes how it is chosen, beside its logits."""
+        has_bans = self.no_repeat_ngram_size > 0 or bool(self.bad_words)
+        return has_bans or self.mirostat_tau is not None or not {"penalties", "dry"}.isdisjoint(self.samplers)
+
     def limits(self) -> "SamplingParams":
         """Where the answer ends, without how tokens are chosen: what a beam search takes of a model's own settings."""
         return SamplingParams(

@@ -15,6 +15,7 @@ from tests.builders_schedule import make_sequence
 from twostroke.core.clock import VirtualClock
 from twostroke.core.event import NoDraft
 from twostroke.core.ledger import Part, StallKind
+from twostroke.core.sequence import Sequence
 from twostroke.core.step import BlockCopy
 from twostroke.engine.draft_model import MIN_CHUNK, READING_S
 from twostroke.errors import KernelError
@@ -95,6 +96,16 @@ def test_a_guess_after_refused_ones_stands_on_what_was_said() -> None:
     expected = answer_alone(sequence.token_ids, params=SamplingParams(max_tokens=3))
     assert list(drafter.propose([(sequence, 3)])[1]) == expected
     drafter.cache.check_integrity()
+
+
+@pytest.mark.parametrize("params", [SEEDED, PENALISED], ids=["seeded", "penalised"])
+def test_a_seeded_guess_after_refused_ones_has_the_noise_of_its_position(params: SamplingParams) -> None:
+    drafter, plain = make_drafter(), make_sequence(1, prompt=PROMPTS[1])
+    request = dataclasses.replace(plain.request, params=dataclasses.replace(params, temperature=5.0, top_p=1.0))
+    sequence = Sequence.from_request(request, sequence_id=1)
+    wrong = drafter.propose([(sequence, 6)])[1]
+    sequence.token_ids += [*wrong[:2], (wrong[2] + 1) % 256]
+    assert drafter.propose([(sequence, 6)]) == make_drafter().propose([(sequence, 6)])
 
 
 def test_penalties_count_what_was_said_not_what_was_guessed() -> None:
@@ -178,6 +189,29 @@ def test_a_long_text_is_read_in_chunks_of_a_bounded_time() -> None:
     dear = make_drafter(cost=make_cost(token_s=1.0), num_blocks=200)
     dear.propose([(sequence, 1)])
     assert dear.num_unread(sequence) == 190 - MIN_CHUNK
+
+
+def test_several_long_texts_share_what_is_read_whatever_it_takes_and_short_ones_are_read_whole() -> None:
+    drafter = make_drafter(cost=make_cost(token_s=1.0), num_blocks=200)
+    long, other = (make_sequence(n, prompt=[n, *range(100)], max_tokens=40) for n in (1, 2))
+    short = [make_sequence(n, prompt=[n] * MIN_CHUNK, max_tokens=40) for n in (3, 4)]
+    guesses = drafter.propose([(each, 1) for each in (long, other, *short)])
+    assert [len(guesses[n]) for n in (1, 2, 3, 4)] == [0, 0, 1, 1]
+    assert {drafter.num_unread(each) for each in (long, other)} == {101, 101 - MIN_CHUNK}
+
+
+@pytest.mark.parametrize(("params", "is_anew"), [(GREEDY, False), (SEEDED, False), (PENALISED, True)])
+def test_wishes_that_do_not_look_back_are_never_told_a_text_again(
+    params: SamplingParams, is_anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes milliseconds where a text is long, and guesses are wrong all the time."""
+    drafter = make_drafter(Doubtful)
+    start, begun = drafter.sampler.start, list[str]()
+    monkeypatch.setattr(drafter.sampler, "start", lambda request: (begun.append(request.request_id), start(request))[1])
+    eager = Eager(drafter, length=5)
+    assert answers(PROMPTS, params, eager) == answers(PROMPTS, params, None)
+    assert 0 < eager.num_accepted < eager.num_drafted
+    assert (len(begun) > len(PROMPTS)) is is_anew
 
 
 def test_a_text_read_before_is_found_again() -> None:

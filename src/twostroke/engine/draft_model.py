@@ -32,7 +32,7 @@ from twostroke.schedule.budget import Tally, chunk_within
 logger = logging.getLogger("twostroke")
 
 READING_S = 0.020  # a long text is read in chunks of this time: nobody's next token waits longer for it
-MIN_CHUNK = 16  # tokens that are read whatever they take
+MIN_CHUNK = 16  # tokens that are read whatever they take, of all long texts together
 WARM_CHUNK, WARM_STEPS = 16, 8  # steps at load whose times stand in for a dyno's
 WARM_ID = -1  # sequence id of the text that they read
 
@@ -158,8 +158,16 @@ class ModelDrafter:
         follower.num_computed = min(follower.num_computed, len(known) - 1)
         self.cache.commit(sequence.sequence_id, known, num_computed=follower.num_computed)
         if follower.num_told > num_equal - sequence.num_prompt_tokens:
-            follower.sampling, follower.num_told = self.sampler.start(follower.request), 0
+            self._untell(follower, num_equal)
         return follower
+
+    def _untell(self, follower: _Follower, num_tokens: int) -> None:
+        """Let its wishes know so many tokens and no more; those that look back begin anew, which long texts feel."""
+        if follower.request.params.looks_back:
+            follower.sampling, follower.num_told = self.sampler.start(follower.request), 0
+        else:
+            follower.sampling.position = num_tokens
+            follower.num_told = num_tokens - len(follower.request.prompt_token_ids)
 
     def _begin(self, sequence: Sequence) -> _Follower:
         """A text read before is found in the cache."""
@@ -188,16 +196,18 @@ class ModelDrafter:
         return True
 
     def _first_rows(self, limits: Mapping[int, int]) -> list[RowPlan]:
-        """All that is unread, in chunks of what fits a step and its time; the shortest first."""
-        tally, rows = Tally(self.cost()), []
+        """All that is unread, in chunks of what fits a step and its time; the shortest first, and those whole."""
+        tally, rows, num_owed = Tally(self.cost()), [], MIN_CHUNK
         for sequence_id in sorted(limits, key=lambda each: self._followers[each].num_unread):
             follower = self._followers[sequence_id]
             start_pos, num_unread = follower.num_computed, follower.num_unread
             most = min(num_unread, self.max_step_tokens - tally.num_tokens)
             within = chunk_within(tally, start_pos=start_pos, num_missing=num_unread, most=most, limit_s=READING_S)
-            num_tokens = max(within, min(most, MIN_CHUNK))
+            is_long = num_unread > MIN_CHUNK
+            num_tokens = max(within, min(most, num_owed if is_long else num_unread))
             if num_tokens <= 0:
                 break
+            num_owed -= min(num_tokens, num_owed) if is_long else 0
             is_read = num_tokens == num_unread
             rows.append(RowPlan(sequence_id, start_pos, num_tokens, Phase.PREFILL, needs_logits=is_read))
             tally = tally.plus(start_pos=start_pos, num_tokens=num_tokens, num_logits=int(is_read))

@@ -15,11 +15,13 @@ from tests.builders_schedule import make_sequence
 from twostroke.core.clock import VirtualClock
 from twostroke.core.event import NoDraft
 from twostroke.core.ledger import Part, StallKind
+from twostroke.core.request import Request
 from twostroke.core.sequence import Sequence
 from twostroke.core.step import BlockCopy
 from twostroke.engine.draft_model import MIN_CHUNK, READING_S
 from twostroke.errors import KernelError
 from twostroke.params import SamplingParams
+from twostroke.sample.sampler import SamplingState
 from twostroke.schedule.config import SchedulerConfig
 
 PROMPTS = [bytes(range(n, n + length)) for n, length in ((1, 3), (40, 17), (7, 1), (99, 30), (40, 12))]
@@ -207,7 +209,12 @@ def test_wishes_that_do_not_look_back_are_never_told_a_text_again(
     """That takes milliseconds where a text is long, and guesses are wrong all the time."""
     drafter = make_drafter(Doubtful)
     start, begun = drafter.sampler.start, list[str]()
-    monkeypatch.setattr(drafter.sampler, "start", lambda request: (begun.append(request.request_id), start(request))[1])
+
+    def noted(request: Request) -> SamplingState:
+        begun.append(request.request_id)
+        return start(request)
+
+    monkeypatch.setattr(drafter.sampler, "start", noted)
     eager = Eager(drafter, length=5)
     assert answers(PROMPTS, params, eager) == answers(PROMPTS, params, None)
     assert 0 < eager.num_accepted < eager.num_drafted

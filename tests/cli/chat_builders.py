@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from twostroke.chat.answer import Content, Reasoning
 from twostroke.cli.chat_session import ChatSession
-from twostroke.cli.chat_sources import Messages, Spoken
+from twostroke.cli.chat_sources import Messages, Show, Spoken
 from twostroke.cli.conversation import Conversation
 from twostroke.errors import TwostrokeError
 
@@ -30,7 +31,8 @@ class ScriptedSource:
 
     name = "scripted"
 
-    def __init__(self, *answers: Answer, defaults: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, *answers: Answer, defaults: Mapping[str, Any] | None = None, thought: str = "") -> None:
+        self.thought = thought  # before each answer
         self.asked: list[tuple[list[Mapping[str, str]], dict[str, Any]]] = []
         self._answers = iter(answers)
         self._defaults = {"temperature": 0.0, "max_tokens": 256} if defaults is None else defaults
@@ -38,16 +40,18 @@ class ScriptedSource:
     def default(self, setting: str) -> Any:
         return self._defaults.get(setting)
 
-    def answer(self, messages: Messages, settings: Mapping[str, Any], write: Callable[[str], None]) -> Spoken:
+    def answer(self, messages: Messages, settings: Mapping[str, Any], show: Show) -> Spoken:
         self.asked.append((list(messages), dict(settings)))
         answer = next(self._answers)
         if isinstance(answer, BrokenOff):
-            write(answer.text)
+            show(Content(answer.text))
             raise answer.error
         if isinstance(answer, TwostrokeError):
             raise answer
         spoken = make_spoken(answer) if isinstance(answer, str) else answer
-        write(spoken.text)
+        for piece in (Reasoning(self.thought), Content(spoken.text)):
+            if piece.text:
+                show(piece)
         return spoken
 
 
@@ -59,12 +63,14 @@ class Chat:
     ) -> None:
         self.shown: list[str] = []
         self.notes: list[str] = []
+        self.asides: list[str] = []
         self.source = source
         self.session = ChatSession(
             source=source,
             conversation=Conversation(system=system),
             write=self.shown.append,
             note=self.notes.extend,
+            aside=self.asides.append,
         )
         self.session.run(typing(lines))
 

@@ -137,6 +137,20 @@ def test_an_answer_that_breaks_off_ends_its_line_and_its_question_waits() -> Non
     assert contents(chat, 2) == ["a", "whole", "b"]
 
 
+def test_what_is_thought_is_shown_aside_and_not_said_again() -> None:
+    chat = Chat("a", "b", source=ScriptedSource("x", "y", thought="hm"))
+    assert chat.text == "x\ny\n"
+    assert "".join(chat.asides) == "thinking:\nhm\n\n" * 2
+    assert contents(chat, 1) == ["a", "x", "b"]
+
+
+def test_an_answer_that_only_thought_until_its_limit_leaves_the_question() -> None:
+    cut = make_spoken("", reason="length")
+    chat = Chat("a", "/retry", source=ScriptedSource(cut, "whole", thought="hm"))
+    assert contents(chat, 1) == ["a"]
+    assert "".join(chat.asides).startswith("thinking:\nhm\nthinking:")
+
+
 def test_phases_are_those_of_the_last_answer() -> None:
     assert Chat("a", "b", "/phases", source=ScriptedSource("x", "y")).notes == ["phases of y"]
 

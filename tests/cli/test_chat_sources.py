@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.builders_chat import write_speaker
 from tests.builders_llm import write_puppet
+from twostroke.chat.answer import Content, Piece, Reasoning, answer_of
 from twostroke.cli.answer import OnInterrupt, cancel_on_interrupt
 from twostroke.cli.chat_sources import LoadedSource, RemoteSource, ledger_of
 from twostroke.cli.interrupts import Interrupts
@@ -66,10 +68,11 @@ def server(*replies: tuple[int, list[Any]]) -> Iterator[tuple[RemoteSource, list
 
 def test_a_server_of_ours_tells_its_ledger() -> None:
     closing = {"choices": [], "usage": USAGE, "ledger": LEDGER}
-    written: list[str] = []
+    shown: list[Piece] = []
     with server((200, [TEXT, MORE, END, closing, "[DONE]"])) as (source, asked):
-        spoken = source.answer(QUESTION, {"seed": 4}, written.append)
-    assert (spoken.text, spoken.reason, spoken.num_tokens, written) == ("Blue.", "stop", 2, ["Blue", "."])
+        spoken = source.answer(QUESTION, {"seed": 4}, shown.append)
+    assert (spoken.text, spoken.reason, spoken.num_tokens) == ("Blue.", "stop", 2)
+    assert shown == [Content("Blue"), Content(".")]
     assert asked[0]["ledger"] is True
     assert (asked[0]["seed"], asked[0]["model"], asked[0]["messages"]) == (4, "m", QUESTION)
     first, *rest = spoken.phases()
@@ -78,12 +81,30 @@ def test_a_server_of_ours_tells_its_ledger() -> None:
     assert rest == ["server   521.0 ms = queue 1.00 ms + prefill 20.0 ms + stall scheduler 500.0 ms"]
 
 
+def test_what_a_server_thinks_is_shown_apart_and_no_part_of_the_answer() -> None:
+    thought = {"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}, "finish_reason": None}]}
+    shown: list[Piece] = []
+    with server((200, [thought, TEXT, END, "[DONE]"])) as (source, _):
+        spoken = source.answer(QUESTION, {}, shown.append)
+    assert (spoken.text, shown) == ("Blue", [Reasoning("hm"), Content("Blue")])
+
+
+def test_what_a_loaded_model_thinks_is_shown_apart_and_no_part_of_the_answer(tmp_path: Path) -> None:
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}<think>\n{{ '</think>'[:0] }}"
+    model = write_speaker(tmp_path / "thinker.gguf", "so it is\n</think>\n\nThe sky", template=template)
+    shown: list[Piece] = []
+    with LLM(model, threads=1, config=resolve({"TWOSTROKE_HOME": str(tmp_path)})) as llm:
+        spoken = LoadedSource(llm, resolve({})).answer(QUESTION, {}, shown.append)
+    answer = answer_of(shown)
+    assert (answer.reasoning, answer.content, spoken.text) == ("so it is", "The sky", "The sky")
+
+
 def test_a_server_that_knows_no_ledger_is_asked_without_and_from_then_on() -> None:
     refused = (400, [{"error": {"message": "ledger is refused: unknown"}}])
     told = (200, [TEXT, END, "[DONE]"])
     with server(refused, told, told) as (source, asked):
-        spoken = source.answer(QUESTION, {}, lambda text: None)
-        source.answer(QUESTION, {}, lambda text: None)
+        spoken = source.answer(QUESTION, {}, lambda piece: None)
+        source.answer(QUESTION, {}, lambda piece: None)
     assert ["ledger" in body for body in asked] == [True, False, False]
     assert spoken.phases()[-1] == "server   tells no ledger"
 
@@ -98,12 +119,12 @@ def test_a_server_that_knows_no_ledger_is_asked_without_and_from_then_on() -> No
 )
 def test_what_gives_no_answer_is_an_error(status: int, events: list[Any], kind: str, words: str) -> None:
     with server((status, events)) as (source, _), pytest.raises(RemoteError, match=words) as refused:
-        source.answer(QUESTION, {}, lambda text: None)
+        source.answer(QUESTION, {}, lambda piece: None)
     assert refused.value.kind == kind
 
 
 def test_ctrl_c_ends_the_answer_and_keeps_its_text() -> None:
-    def interrupt(text: str) -> None:
+    def interrupt(piece: Piece) -> None:
         raise KeyboardInterrupt
 
     with server((200, [TEXT, MORE, END, "[DONE]"])) as (source, _):
@@ -146,9 +167,9 @@ def reset(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("end", [die, reset])
 def test_a_server_that_dies_in_the_middle_of_an_answer_is_an_error(end: Callable[[socket.socket], None]) -> None:
-    written: list[str] = []
+    shown: list[Piece] = []
     with raw_server(end) as source, pytest.raises(RemoteError, match="connection") as refused:
-        source.answer(QUESTION, {}, written.append)
+        source.answer(QUESTION, {}, shown.append)
     assert refused.value.kind == "connection broke"
 
 
@@ -162,7 +183,7 @@ def test_ctrl_c_ends_the_wait_for_a_silent_server_and_closes_the_connection() ->
         was_closed.append(connection.recv(10))
 
     with interrupts.heard(), raw_server(press_and_wait, on_interrupt=interrupts.calling) as source:
-        spoken = source.answer(QUESTION, {}, lambda text: None)
+        spoken = source.answer(QUESTION, {}, lambda piece: None)
     assert (spoken.reason, was_closed) == ("cancelled", [b""])
 
 
@@ -184,10 +205,10 @@ def test_a_loaded_model_answers_with_its_own_defaults_and_reports_its_phases(
         source = LoadedSource(llm, config)
         assert source.name == str(model)
         assert (source.default("max_tokens"), source.default("seed")) == (256, None)
-        written: list[str] = []
-        spoken = source.answer(QUESTION, {"max_tokens": 5}, written.append)
-        assert spoken.text == "".join(written) == llm.chat(QUESTION, SamplingParams(max_tokens=5)).text
+        shown: list[Piece] = []
+        spoken = source.answer(QUESTION, {"max_tokens": 5}, shown.append)
+        assert spoken.text == answer_of(shown).content == llm.chat(QUESTION, SamplingParams(max_tokens=5)).text
         assert spoken.reason in ("stop", "length")
         assert spoken.phases()[0].startswith("measured ")
         with pytest.raises(CapacityError, match=r"the context is 1024: max_tokens of at most \d+ fits"):
-            source.answer(QUESTION, {"max_tokens": 1024}, written.append)
+            source.answer(QUESTION, {"max_tokens": 1024}, shown.append)

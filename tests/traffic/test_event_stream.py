@@ -34,7 +34,6 @@ def chunk(**choice: Any) -> bytes:
     [
         (chunk(text="a", finish_reason=None), "a", None),
         (chunk(delta={"content": "a"}, finish_reason=None), "a", None),
-        (chunk(delta={"reasoning_content": "hm"}), "hm", None),
         (chunk(delta={"role": "assistant", "content": ""}), "", None),
         (chunk(delta={"content": None}, finish_reason="stop"), "", "stop"),
         (chunk(delta={}, finish_reason="length"), "", "length"),
@@ -43,6 +42,12 @@ def chunk(**choice: Any) -> bytes:
 def test_text_is_where_either_route_has_it(data: bytes, text: str, reason: str | None) -> None:
     found = read_chunk(data)
     assert (found.text, found.finish_reason, found.has_choices) == (text, reason, True)
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_what_is_thought_is_told_apart_by_either_name(name: str) -> None:
+    found = read_chunk(chunk(delta={name: "hm", "content": "a"}))
+    assert (found.reasoning, found.text) == ("hm", "a")
 
 
 def test_a_last_chunk_has_usage_and_no_choices() -> None:
@@ -68,6 +73,7 @@ def test_a_last_chunk_has_usage_and_no_choices() -> None:
         (b'{"choices": [], "usage": {"prompt_tokens_details": [1]}}', "no chunk", "usage"),
         (b'{"choices": [], "ledger": [1]}', "no chunk", "ledger"),
         (b'{"choices": [3]}', "no chunk", "choices"),
+        (b'{"choices": [{"delta": {"content": ["a"]}}]}', "no chunk", "choices"),
     ],
 )
 def test_an_error_event_and_what_is_no_chunk_have_kinds(data: bytes, kind: str, words: str) -> None:

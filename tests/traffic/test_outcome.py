@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.traffic.traffic_builders import make_chunk, make_outcome
-from twostroke.traffic.event_stream import Chunk
 from twostroke.traffic.outcome import Outcome, gaps_of, spread_evenly
 
 
@@ -59,11 +58,17 @@ def test_more_chunks_than_tokens_lose_no_gap() -> None:
 
 def test_what_was_cached_is_read_from_usage() -> None:
     outcome = make_outcome()
-    usage = {"prompt_tokens": 8, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 6}}
-    outcome.take(2.0, Chunk("", False, None, usage, None))
+    outcome.take(2.0, make_chunk("", sent=3, prompt_tokens_details={"cached_tokens": 6}))
     assert outcome.cached_tokens == 6
-    outcome.take(2.0, Chunk("", False, None, usage | {"prompt_tokens_details": None}, None))
+    outcome.take(2.0, make_chunk("", sent=3, prompt_tokens_details=None))
     assert outcome.cached_tokens is None
+
+
+def test_what_is_thought_is_text_of_the_answer() -> None:
+    outcome = make_outcome(())
+    outcome.take(2.0, make_chunk("", reasoning="hm"))
+    outcome.take(2.5, make_chunk("x"))
+    assert outcome.text_times == [2.0, 2.5]
 
 
 @given(st.integers(0, 60), st.integers(1, 20))

@@ -35,16 +35,32 @@ def make_outcome(
     end_s = (times[-1] if times else sent_s) + 0.02
     outcome.take(end_s, make_chunk("", finish_reason="length"))
     count = len(times) if tokens is None else tokens
-    outcome.take(end_s, Chunk("", False, None, {"prompt_tokens": 8, "completion_tokens": count}, None))
+    outcome.take(end_s, make_chunk("", has_choices=False, sent=count))
     outcome.end_s = end_s
     for name, value in changes.items():
         setattr(outcome, name, value)
     return outcome
 
 
-def make_chunk(text: str, *, finish_reason: str | None = None, sent: int | None = None) -> Chunk:
-    usage = None if sent is None else {"prompt_tokens": 8, "completion_tokens": sent}
-    return Chunk(text, True, finish_reason, usage, None)
+def make_chunk(
+    text: str,
+    *,
+    reasoning: str = "",
+    has_choices: bool = True,
+    finish_reason: str | None = None,
+    sent: int | None = None,
+    **usage: Any,
+) -> Chunk:
+    """`sent` tokens so far, told with what else `usage` has."""
+    told = None if sent is None else {"prompt_tokens": 8, "completion_tokens": sent, **usage}
+    return Chunk(
+        text=text,
+        reasoning=reasoning,
+        has_choices=has_choices,
+        finish_reason=finish_reason,
+        usage=told,
+        ledger=None,
+    )
 
 
 @asynccontextmanager

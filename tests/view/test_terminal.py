@@ -89,6 +89,15 @@ def test_lines_beside_the_answer_are_dim_on_a_colour_terminal() -> None:
         assert written(stream, master) == b"\x1b[2mone\x1b[0m\r\n"
 
 
+def test_text_beside_the_answer_goes_on_in_its_line_and_is_dim_where_there_is_colour() -> None:
+    for environ, shown in (({}, b"\x1b[2ma\\x1b\x1b[0m\x1b[2mb\x1b[0m"), ({"NO_COLOR": "1"}, b"a\\x1bb")):
+        with terminal_of(80) as (stream, master):
+            terminal = Terminal.of(stream, resolve(environ))
+            terminal.write_aside("a\x1b")
+            terminal.write_aside("b")
+            assert written(stream, master) == shown
+
+
 @pytest.mark.parametrize("text", [*HARD_TEXTS, "a\x1b[31mb", "bell\x07"])
 def test_text_to_a_file_is_the_text(text: str) -> None:
     stream = io.StringIO(newline="")

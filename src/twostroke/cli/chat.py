@@ -72,6 +72,7 @@ def talk(source: "Source", conversation: Conversation, config: Config, *, interr
         conversation=conversation,
         write=Terminal.of(sys.stdout, config).write,
         note=notes.write_lines,
+        aside=notes.write_aside,
         is_typed=interrupts is not None,
     )
     if interrupts is None:

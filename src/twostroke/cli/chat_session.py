@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from twostroke.cli.chat_lines import read_question
+from twostroke.cli.chat_screen import AnswerScreen
 from twostroke.cli.chat_sources import Source, Spoken
 from twostroke.cli.conversation import SETTINGS, Conversation
 from twostroke.core.sequence import FinishReason
@@ -25,12 +26,13 @@ A line that begins with a blank is a question, whatever follows."""
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class ChatSession:
-    """One chat. `write` shows answers, `note` shows lines beside them."""
+    """One chat. `write` shows answers, `note` lines beside them, `aside` text beside them that comes in pieces."""
 
     source: Source
     conversation: Conversation
     write: Callable[[str], None]
     note: Callable[[list[str]], None]
+    aside: Callable[[str], None]
     is_typed: bool = True  # by a person, who leaves with Ctrl-D
     last: Spoken | None = None
 
@@ -79,10 +81,16 @@ class ChatSession:
 
     def _answer(self) -> None:
         """Nothing of the conversation is left out to make it fit: what is too long is told."""
-        spoken = self._follow()
-        self.write("\n")
+        screen = AnswerScreen(write=self.write, aside=self.aside)
+        try:
+            spoken = self.source.answer(self.conversation.messages, self.conversation.settings, screen)
+        except TwostrokeError:
+            if screen.has_begun:
+                self.note(["", "what came of this answer is not kept; /retry asks again"])
+            raise
+        screen.end()
         self.last = spoken
-        if spoken.text or spoken.reason != FinishReason.CANCELLED:
+        if spoken.text or spoken.reason not in (FinishReason.CANCELLED, FinishReason.LENGTH):
             self.conversation.hear(spoken.text)
         if spoken.reason == FinishReason.LENGTH:
             limit = self._value("max_tokens")
@@ -90,22 +98,6 @@ class ChatSession:
             self.note([f"the answer ended at {told}: /set max_tokens N and /retry, or ask to go on"])
         elif spoken.reason == FinishReason.CANCELLED:
             self.note([f"ended after {spoken.num_tokens} tokens; /retry asks again"])
-
-    def _follow(self) -> Spoken:
-        """The answer, shown as it comes. One that breaks off is no answer."""
-        has_begun = False
-
-        def write(text: str) -> None:
-            nonlocal has_begun
-            has_begun = True
-            self.write(text)
-
-        try:
-            return self.source.answer(self.conversation.messages, self.conversation.settings, write)
-        except TwostrokeError:
-            if has_begun:
-                self.note(["", "what came of this answer is not kept; /retry asks again"])
-            raise
 
     def _cheapest(self, error: TwostrokeError) -> list[str]:
         """What mends a conversation that is full; the error has told the arithmetic."""

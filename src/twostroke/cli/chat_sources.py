@@ -1,4 +1,4 @@
-"""Who answers in a chat: a model loaded here, or one behind a server. Both write the text as it comes.
+"""Who answers in a chat: a model loaded here, or one behind a server. Both show it as it comes.
 
 Ctrl-C while one answers ends that answer alone and keeps its text.
 """
@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from twostroke.chat.answer import Content, Piece, Reasoning
+from twostroke.chat.answer_format import AnswerFormat
+from twostroke.chat.reader import AnswerReader
 from twostroke.cli.answer import OnInterrupt, cancel_on_interrupt, follow
 from twostroke.cli.interrupts import interrupt
 from twostroke.cli.run import peaks_of
 from twostroke.config import Config
+from twostroke.core.event import Event
 from twostroke.core.ledger import Ledger, Part, Stall, StallKind
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import RemoteError, RequestError
@@ -25,17 +29,18 @@ from twostroke.view import quantity
 from twostroke.view.phase_report import ledger_lines, phase_report_lines
 
 if TYPE_CHECKING:
+    from twostroke.handle import Handle
     from twostroke.llm import LLM
 
 Messages = Sequence[Mapping[str, str]]
-Write = Callable[[str], None]
+Show = Callable[[Piece], None]  # one more piece of the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoken:
     """One answer as a chat needs it. `reason` is stop, length, cancelled or another word of a server."""
 
-    text: str
+    text: str  # without what was thought
     reason: str
     num_tokens: int
     phases: Callable[[], list[str]]  # the report, made when somebody asks
@@ -49,7 +54,7 @@ class Source(Protocol):
     def default(self, setting: str) -> Any:
         """What a setting is where nothing is set; None where that is the server's business."""
 
-    def answer(self, messages: Messages, settings: Mapping[str, Any], write: Write) -> Spoken:
+    def answer(self, messages: Messages, settings: Mapping[str, Any], show: Show) -> Spoken:
         """Raises a TwostrokeError for what gives no answer."""
 
 
@@ -68,22 +73,36 @@ class LoadedSource:
     def default(self, setting: str) -> Any:
         return getattr(self._llm.default_params, setting)
 
-    def answer(self, messages: Messages, settings: Mapping[str, Any], write: Write) -> Spoken:
+    def answer(self, messages: Messages, settings: Mapping[str, Any], show: Show) -> Spoken:
         params = dataclasses.replace(self._llm.default_params, **settings)
-        result = follow(
-            lambda on_event: self._llm.submit(messages, params, on_event=on_event),
-            write,
-            on_interrupt=self._on_interrupt,
-        )
+        reader = AnswerReader(AnswerFormat())
+
+        def submit(on_event: Callable[[Event], None]) -> "Handle":
+            nonlocal reader
+            handle = self._llm.submit(messages, params, on_event=on_event)
+            reader = handle.new_reader()
+            return handle
+
+        def write(text: str) -> None:
+            for piece in reader.feed(text):
+                show(piece)
+
+        result = follow(submit, write, on_interrupt=self._on_interrupt)
+        for piece in reader.end():
+            show(piece)
         if result.finish_reason is FinishReason.ERROR:
             raise RequestError(f"the answer failed: {result.error}")
+        assert result.answer is not None, "a conversation was asked"
 
         def phases() -> list[str]:
             with self._on_interrupt(interrupt):  # the machine may have to be measured first
                 return phase_report_lines(result, self._llm.report(result, peaks_of(self._llm, result, self._config)))
 
         return Spoken(
-            text=result.text, reason=result.finish_reason.value, num_tokens=len(result.token_ids), phases=phases
+            text=result.answer.content,
+            reason=result.finish_reason.value,
+            num_tokens=len(result.token_ids),
+            phases=phases,
         )
 
 
@@ -105,16 +124,16 @@ class RemoteSource:
     def default(self, setting: str) -> Any:
         return None
 
-    def answer(self, messages: Messages, settings: Mapping[str, Any], write: Write) -> Spoken:
+    def answer(self, messages: Messages, settings: Mapping[str, Any], show: Show) -> Spoken:
         asked = {"model": self._model, "messages": list(messages), "stream": True, **settings}
         said = _Said()
         try:
-            asyncio.run(self._ask_until_interrupted(asked, said, write))
+            asyncio.run(self._ask_until_interrupted(asked, said, show))
         except (KeyboardInterrupt, asyncio.CancelledError):
             said.outcome.finish_reason = FinishReason.CANCELLED.value
         return said.spoken()
 
-    async def _ask_until_interrupted(self, asked: dict[str, Any], said: "_Said", write: Write) -> None:
+    async def _ask_until_interrupted(self, asked: dict[str, Any], said: "_Said", show: Show) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 
@@ -122,10 +141,10 @@ class RemoteSource:
             loop.call_soon_threadsafe(task.cancel)  # wakes a loop that waits
 
         with self._on_interrupt(cancel):
-            if not await self._ask(asked, said, write):
-                await self._ask(asked, said, write)
+            if not await self._ask(asked, said, show):
+                await self._ask(asked, said, show)
 
-    async def _ask(self, asked: dict[str, Any], said: "_Said", write: Write) -> bool:
+    async def _ask(self, asked: dict[str, Any], said: "_Said", show: Show) -> bool:
         """Whether the server took the request; False where it may take it without the wish for a ledger."""
         extra = {"ledger": True, "stream_options": {"include_usage": True}} if self._tells_ledgers else {}
         body = json.dumps(asked | extra).encode()
@@ -134,7 +153,7 @@ class RemoteSource:
         try:
             async with client.ask("POST", "/v1/chat/completions", body) as reply:
                 if reply.status == 200:
-                    await _read(reply, said, write)
+                    await _read(reply, said, show)
                     return True
                 problem = await reply.problem()
                 if reply.status == 400 and self._tells_ledgers and "ledger" in problem:
@@ -194,7 +213,7 @@ def _counts(one: Outcome) -> str:
     return f"{one.prompt_tokens} prompt tokens{cached}, {one.num_tokens} answer tokens"
 
 
-async def _read(reply: Reply, said: _Said, write: Write) -> None:
+async def _read(reply: Reply, said: _Said, show: Show) -> None:
     decoder, is_done = EventDecoder(), False
     async for time_s, data in reply.pieces():
         for event in decoder.feed(data):
@@ -204,9 +223,11 @@ async def _read(reply: Reply, said: _Said, write: Write) -> None:
             chunk = read_chunk(event)
             said.outcome.take(time_s, chunk)
             said.ledger = chunk.ledger or said.ledger
+            if chunk.reasoning:
+                show(Reasoning(chunk.reasoning))
             if chunk.text:
                 said.texts.append(chunk.text)
-                write(chunk.text)
+                show(Content(chunk.text))
     if not is_done and said.outcome.finish_reason is None:
         raise RemoteError("the answer broke off: the server closed the connection", kind="stream cut")
 

@@ -34,11 +34,12 @@ class EventDecoder:
         return whole
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """One chunk of a streamed answer. `usage` are the counts so far where the server tells them."""
 
     text: str
+    reasoning: str  # what the model thinks, where the server tells it apart
     has_choices: bool
     finish_reason: str | None
     usage: dict[str, Any] | None
@@ -56,10 +57,18 @@ def read_chunk(data: bytes) -> Chunk:
         choices = value.get("choices") or []
         first = choices[0] if choices else {}
         delta = first.get("delta") or {}
-        text = first.get("text") or delta.get("content") or delta.get("reasoning_content") or ""
+        text = first.get("text") or delta.get("content") or ""
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
         usage, ledger, reason = value.get("usage"), value.get("ledger"), first.get("finish_reason")
-        if isinstance(text, str) and _are(str, reason) and _are(dict, usage, ledger) and _counts(usage or {}):
-            return Chunk(text, bool(choices), reason, usage, ledger)
+        if _are(str, text, reasoning, reason) and _are(dict, usage, ledger) and _counts(usage or {}):
+            return Chunk(
+                text=text,
+                reasoning=reasoning,
+                has_choices=bool(choices),
+                finish_reason=reason,
+                usage=usage,
+                ledger=ledger,
+            )
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
         pass
     raise RemoteError(f"an event is no chunk of an answer: {data[:80]!r}", kind="no chunk")

@@ -21,7 +21,7 @@ class Outcome:
     sent_s: float = 0.0  # when sending began, connecting included
     due_s: float | None = None  # when it should have been; None in a closed loop
     end_s: float = 0.0
-    text_times: list[float] = field(default_factory=list)  # of chunks with text
+    text_times: list[float] = field(default_factory=list)  # of chunks with text, reasoning included
     text_tokens: list[int] = field(default_factory=list)  # tokens in each, where the server counts along
     choice_times: list[float] = field(default_factory=list)  # of chunks with choices, texts or not
     num_empty: int = 0  # chunks without text: who speaks, the end, usage
@@ -43,7 +43,7 @@ class Outcome:
         if chunk.has_choices:
             self.choice_times.append(time_s)
         self.finish_reason = chunk.finish_reason or self.finish_reason
-        if not chunk.text:
+        if not (chunk.text or chunk.reasoning):
             self.num_empty += 1
             return
         self.text_times.append(time_s)

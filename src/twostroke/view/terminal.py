@@ -46,6 +46,12 @@ class Terminal:
         self.stream.write(text.translate(_CONTROLS) if self.is_terminal else text)
         self.stream.flush()
 
+    def write_aside(self, text: str) -> None:
+        """Show text beside the answer that goes on in its line: dim where there is colour."""
+        shown = text.translate(_CONTROLS) if self.is_terminal else text
+        self.stream.write(f"\x1b[2m{shown}\x1b[0m" if self.has_color else shown)
+        self.stream.flush()
+
     def write_lines(self, lines: list[str]) -> None:
         """Show lines beside the answer: dim where there is colour."""
         for line in lines:

@@ -10,7 +10,6 @@ from twostroke.model.ollama_defaults import FIELDS
 from twostroke.params import SamplingParams
 
 NEVER = "9999-12-31T23:59:59Z"  # when a model expires that is not unloaded
-NEVER_S = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()  # no later moment can be written
 PARAMETER_WIDTH = 30  # of the name in a line of parameters
 
 
@@ -30,7 +29,7 @@ def running(name: str, facts: ModelFacts, *, num_bytes: int, context: int, expir
     """One line of /api/ps; `num_bytes` are those of weights and KV cache. No byte is in a GPU."""
     line = tag(name, facts)
     del line["modified_at"]
-    expires_at = NEVER if expires_s is None or expires_s > NEVER_S else _moment(expires_s)
+    expires_at = NEVER if expires_s is None else _moment(expires_s)
     return line | {"size": num_bytes, "size_vram": 0, "expires_at": expires_at, "context_length": context}
 
 

@@ -65,6 +65,12 @@ def test_the_end_of_typing_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert typed_line("> ") is None
 
 
+def test_bytes_typed_that_are_no_text_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.input", lambda prompt: b"a\xff".decode("utf-8", "surrogateescape"))
+    with pytest.raises(PromptError, match="not UTF-8 at character 1: type it again"):
+        typed_line("> ")
+
+
 def test_history_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
     readline = pytest.importorskip("readline")
     file = tmp_path / "home" / "chat_history"

@@ -162,7 +162,9 @@ def test_as_many_tokens_as_the_limit_may_wait_and_the_end_always_may(num_tokens:
         assert found == [(0, "x")] * num_tokens + [(0, "")]
 
 
-def test_a_cancel_while_prompts_are_still_submitted_reaches_all_of_them() -> None:
+def test_a_cancel_while_prompts_are_still_submitted_ends_those_that_began_and_begins_no_other() -> None:
+    """A deadline does not wait until the last of a thousand texts was taken."""
+
     async def ask() -> None:
         answers = Answers(max_pending=100)
 
@@ -175,8 +177,13 @@ def test_a_cancel_while_prompts_are_still_submitted_reaches_all_of_them() -> Non
                 return super().submit(prompt, *args, **options)
 
         model = Closing(["x"] * 1000, pause_s=0.01)
-        await answers.submit(model, ["p", "q", "r"], PARAMS, arrival_s=1.0)
-        assert [handle.is_cancelled.is_set() for handle in model.handles] == [True] * 3
+        with pytest.raises(ApiError, match="the server is closing"):
+            await answers.submit(model, ["p", "q", "r", "s"], PARAMS, arrival_s=1.0, num_choices=2)
+        assert model.prompts == ["p", "q"]
+        assert [handle.is_cancelled.is_set() for handle in model.handles] == [True] * 2
+        while answers.num_unfinished:
+            await asyncio.sleep(0.01)
+        assert answers.has_ended
 
     asyncio.run(ask())
 

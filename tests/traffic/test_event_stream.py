@@ -65,6 +65,7 @@ def test_a_last_chunk_has_usage_and_no_choices() -> None:
         (b"[" * 100_000, "no chunk", r"\[\["),
         (b'{"choices": {"a": 1}}', "no chunk", "choices"),
         (chunk(text=7), "no chunk", "7"),
+        (chunk(text="\ud800"), "no chunk", "ud800"),
         (chunk(text="a", finish_reason=7), "no chunk", "7"),
         (b'{"choices": [], "usage": "many"}', "no chunk", "many"),
         (b'{"choices": [], "usage": {"completion_tokens": "3"}}', "no chunk", "usage"),

@@ -58,11 +58,16 @@ def piped_line(prompt: str) -> str | None:
 
 
 def typed_line(prompt: str) -> str | None:
-    """A line edited on the terminal. Raises KeyboardInterrupt for Ctrl-C."""
+    """A line edited on the terminal. Raises KeyboardInterrupt for Ctrl-C, PromptError for bytes that are no text."""
     try:
-        return input(prompt)
+        line = input(prompt)
     except EOFError:
         return None
+    try:
+        line.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PromptError(f"what was typed is not UTF-8 at character {error.start}: type it again") from None
+    return line
 
 
 @contextmanager

@@ -179,6 +179,8 @@ class Answers:
         self._siblings = {first: range(first + 1, first + num_choices) for first in firsts}
         for place, first in enumerate(firsts):
             try:
+                if self.cause is not None:
+                    raise self.failure()
                 await self._begin(first)
             except BaseException:
                 self._drop(firsts[place:])

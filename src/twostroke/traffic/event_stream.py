@@ -60,7 +60,8 @@ def read_chunk(data: bytes) -> Chunk:
         text = first.get("text") or delta.get("content") or ""
         reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
         usage, ledger, reason = value.get("usage"), value.get("ledger"), first.get("finish_reason")
-        if _are(str, text, reasoning, reason) and _are(dict, usage, ledger) and _counts(usage or {}):
+        (text + reasoning).encode()  # a lone surrogate stands for no text
+        if _are(str, reason) and _are(dict, usage, ledger) and _counts(usage or {}):
             return Chunk(
                 text=text,
                 reasoning=reasoning,

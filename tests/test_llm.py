@@ -821,6 +821,17 @@ def test_a_vocabulary_that_was_prepared_is_not_read_again(llm: LLM, monkeypatch:
     assert len(result.text) == 4
 
 
+def test_a_model_whose_vocabulary_was_prepared_is_freed(puppet: Path) -> None:
+    """The library's objects cannot be looked into by the collector: what they hold must not hold the model."""
+    with open_llm(puppet) as llm:
+        llm.prepare_structures()
+        llm.generate("why?", SamplingParams(structure=Structure(kind=StructureKind.REGEX, source="[0-9]{3}")))
+        model = weakref.ref(llm)
+    del llm
+    gc.collect()
+    assert model() is None
+
+
 def test_a_structure_that_does_not_compile_is_refused_before_anything_is_queued(llm: LLM) -> None:
     with pytest.raises(ParamsError, match="structure of kind regex is refused"):
         llm.generate("why?", SamplingParams(structure=Structure(kind=StructureKind.REGEX, source="(")))

@@ -576,12 +576,13 @@ class LLM:
     def _grammars(self) -> "GrammarCompiler":
         from twostroke.sample.grammar import GrammarCompiler, Words  # a library that few programs need
 
-        size = min(self.program.vocab_size, self.tokenizer.vocab_size)
+        tokenizer = self.tokenizer  # alone: the library's objects hide from the collector whom they hold
+        size = min(self.program.vocab_size, tokenizer.vocab_size)
         words = Words(
-            [self.tokenizer.token_bytes(token_id) for token_id in range(size)],
-            control_ids=[token_id for token_id in self.tokenizer.control_ids if token_id < size],
+            [tokenizer.token_bytes(token_id) for token_id in range(size)],
+            control_ids=[token_id for token_id in tokenizer.control_ids if token_id < size],
             end_ids=[token_id for token_id in self._loaded.text.end_ids if token_id < size],
-            encode=lambda text: self.tokenizer.encode(text, add_bos=False),
+            encode=lambda text: tokenizer.encode(text, add_bos=False),
         )
         return GrammarCompiler(words)
 

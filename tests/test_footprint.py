@@ -62,3 +62,11 @@ def test_a_model_that_is_given_its_footprint_loads_and_one_that_is_given_less_do
 
 def test_free_memory_is_counted_in_bytes() -> None:
     assert free_memory_bytes() > 10**6
+
+
+def test_a_draft_model_needs_its_weights_and_its_kv_too(tmp_path: Path) -> None:
+    path = write_puppet(tmp_path / "puppet.gguf", context=1024)
+    config = config_of(tmp_path)
+    alone = footprint(str(path), config=config, context=64)
+    both = footprint(str(path), config=config, context=64, draft_model=str(path))
+    assert (both.weight_bytes, both.kv_bytes) == (2 * alone.weight_bytes, 2 * alone.kv_bytes)

@@ -128,3 +128,14 @@ def test_a_request_for_a_vector_can_be_cancelled(tmp_path: Path) -> None:
             result = handle.result(10)
             assert (result.embedding == b"") is (result.finish_reason is FinishReason.CANCELLED)
         assert llm.snapshot().blocks_held == 0
+
+
+def test_nothing_is_kept_of_texts_that_have_their_vectors_or_were_cancelled(tmp_path: Path) -> None:
+    with open_pooled(tmp_path) as llm:
+        llm.embed(["why?", "how?"])
+        handle = llm.submit("what?", EmbeddingParams())
+        handle.cancel()
+        handle.result(60)
+        pooler = llm._loaded.engine._pooler
+        assert pooler is not None
+        assert llm._worker.ask(lambda engine: not pooler._pooled)

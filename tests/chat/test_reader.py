@@ -234,3 +234,11 @@ def test_every_cut_of_every_call_gives_the_same(calls: CallFormat, text: str) ->
         F,
         G,
     )
+
+
+def test_calls_are_numbered_through_all_blocks_of_an_answer() -> None:
+    pair = '<tool_call>[{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]</tool_call>'
+    reader = AnswerReader(AnswerFormat(HERMES), names=NAMES)
+    pieces = reader.feed(f"{pair}{pair}")
+    assert [piece.index for piece in pieces if isinstance(piece, CallBegin)] == [0, 1, 2, 3]
+    assert answer_of(pieces).tool_calls == (F, G, F, G)

@@ -121,3 +121,11 @@ def test_prefills_that_add_nothing_share_the_blame_equally() -> None:
     own_s, lost = shares(replace(record(*rows, wall_s=0.5), cost=flat), "r0")
     assert own_s == pytest.approx(0.5)
     assert lost[StallKind.PREFILL_OF_OTHER, "r1"] == lost[StallKind.PREFILL_OF_OTHER, "r2"]
+
+
+def test_nobody_is_blamed_for_a_stall_of_its_own() -> None:
+    prefills = [row(number, start=0, tokens=20 + number, phase=Phase.PREFILL) for number in (1, 2)]
+    step = record(*prefills, row(3, start=40, tokens=1, phase=Phase.DECODE))
+    for request_id in step.request_ids:
+        _, lost = shares(step, request_id)
+        assert request_id not in {other for _, other in lost}

@@ -314,3 +314,19 @@ def test_warming_up_measures_its_steps_and_leaves_nothing() -> None:
     drafter.warm_up()
     assert drafter.fit.num_steps > 4
     assert drafter.cache.counts().held == 0
+
+
+def test_no_guess_lies_beyond_its_context() -> None:
+    drafter = make_drafter(context=20)
+    sequence = make_sequence(1, prompt=PROMPTS[1], max_tokens=40)  # 17 tokens
+    assert len(drafter.propose([(sequence, 8)])[1]) == 3
+
+
+def test_blocks_of_refused_guesses_are_given_back() -> None:
+    drafter = make_drafter(block_size=4)
+    sequence = make_sequence(1, prompt=range(16), max_tokens=40)
+    wrong = drafter.propose([(sequence, 8)])[1]
+    with_guesses = drafter.held_bytes(1)
+    sequence.token_ids.append((wrong[0] + 1) % 256)
+    drafter.num_unread(sequence)
+    assert drafter.held_bytes(1) == 4 * drafter.kv_size.block_bytes[0] < with_guesses

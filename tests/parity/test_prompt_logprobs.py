@@ -162,3 +162,22 @@ def _told(listener: Listener) -> object:
 
 def _drafts(step: StepRecord) -> int:
     return sum(len(row.draft_token_ids) for row in step.rows)
+
+
+def test_a_prompt_that_was_not_read_to_its_end_tells_no_scores(lab: Lab) -> None:
+    engine, _, _, _ = lab._engine(QUIET, None)
+    listener, prompt = Listener(), PROMPTS[4]
+    engine.add(Request(request_id="r", prompt_token_ids=tuple(prompt), params=SCORED, arrival_s=0.0, seed=1), listener)
+    engine.step()
+    engine.cancel("r")
+    assert listener.finish is not None
+    assert (listener.tokens, listener.finish.prompt_logprobs) == ([], ())
+
+
+def test_several_scored_prompts_share_the_limit_of_a_step(lab: Lab) -> None:
+    several = replace(QUIET, config=replace(QUIET.config, max_rows=4, max_step_s=100.0))
+    steps: list[StepRecord] = []
+    lab.run(several, [(prompt, ALONE) for prompt in PROMPTS], steps=steps)
+    scored = [[row.num_scored for row in step.rows] for step in steps]
+    assert max(map(sum, scored)) <= several.config.max_scored_tokens
+    assert max(sum(num > 0 for num in each) for each in scored) > 1, "no step scored several prompts"

@@ -86,3 +86,12 @@ def test_the_estimate_stays_between_nothing_and_everything() -> None:
     for _ in range(1_000):
         ratio = next_output_ratio(ratio, fraction=0.0, quantile=0.9)
     assert ratio == 0.0
+
+
+def test_every_token_of_a_scored_chunk_has_its_logits_paid() -> None:
+    tally = Tally(make_cost(token_s=0.01, head_row_s=0.03))
+    plain, scored = (
+        chunk_within(tally, start_pos=0, num_missing=100, most=50, limit_s=0.4001, is_scored=is_scored)
+        for is_scored in (False, True)
+    )
+    assert plain > 2 * scored > 0

@@ -338,3 +338,18 @@ def test_a_stream_is_read_as_it_comes(tmp_path: Path) -> None:
         reader = events.new_reader()
         pieces = [piece for event in events for piece in reader.feed(event.text)]
         assert answer_of([*pieces, *reader.end()]) == ChatAnswer(reasoning="so", content="The sky")
+
+
+@pytest.mark.parametrize("ends", [{}, {"stop": ("days",)}, {"stop_regex": (r"\d",)}, {"stop_token_ids": (5,)}])
+def test_a_call_that_other_ends_may_cut_is_told_when_it_is_complete_not_before(
+    tmp_path: Path, ends: dict[str, Any]
+) -> None:
+    path = write_speaker(tmp_path / "speaker.gguf", "x", template=templates.HERMES)
+    with open_llm(path) as llm:
+        chat = Chat.read([USER], tools=TOOLS, tool_choice=REQUIRED)
+        prepared = llm._chat_prompts.prepare(chat)
+        reader = prepared.new_reader(SamplingParams(**ends))
+        begun = '<tool_call>{"name": "weather", "arguments": {"'
+        assert bool(reader.feed(begun)) is (not ends)
+        answer = answer_of(reader.end())
+        assert answer.content == (begun if ends else "")

@@ -8,7 +8,11 @@ from tests.builders_gguf import write_gemma3, write_llama
 from tests.builders_llm import config_of, write_puppet
 from twostroke.errors import ConfigError, ModelNotFoundError
 from twostroke.llm import LLM
+from twostroke.load import packed_weight_bytes, size_kv
+from twostroke.model.families import build_program
+from twostroke.model.open import open_model
 from twostroke.params import SamplingParams
+from twostroke.schedule.config import SchedulerConfig
 
 GREEDY = SamplingParams(max_tokens=24, ignore_eos=True)
 SEEDED = SamplingParams(max_tokens=24, ignore_eos=True, temperature=0.9, top_p=0.9, seed=5, repetition_penalty=1.2)
@@ -91,3 +95,16 @@ def test_a_closed_pair_may_be_closed_again(tmp_path: Path) -> None:
     llm = opened(own, draft=own)
     llm.close()
     llm.close()
+
+
+def test_weights_that_are_not_in_memory_yet_are_counted_for_both(tmp_path: Path) -> None:
+    """Where memory is short, what the draft model's weights will take is no room for KV."""
+    program = build_program(open_model(write_llama(tmp_path / "own.gguf", tensor_type="F32")))
+    limits, weight_bytes = SchedulerConfig(), packed_weight_bytes(program)
+    available = 3 * weight_bytes
+    alone, beside = (
+        size_kv(program, limits, precision="f32", context=None, available_bytes=available, beside=other)
+        for other in (None, program)
+    )
+    assert alone.total_bytes <= available // 2
+    assert 2 * beside.total_bytes <= available - 2 * weight_bytes < available // 2

@@ -1,0 +1,40 @@
+"""What may be lost to guesses: a share of the work, a part of what was saved, and a credit given once."""
+
+import pytest
+
+from tests.strategy.test_speculation import CHEAP, Model, Oracle
+from twostroke.strategy.draft_purse import KEPT_SAVINGS_SHARE, PURSE_SHARE, Purse
+from twostroke.strategy.speculation import SpeculationControl
+
+
+def test_work_earns_its_share_and_guesses_spend_it() -> None:
+    purse = Purse(0.01)
+    for _ in range(100):
+        purse.earn(1.0)
+    assert purse.balance_s == pytest.approx(1.0)
+    purse.settle(spent_s=0.8, saved_s=0.2, refused_share=0.75)
+    assert (purse.balance_s, purse.lost_s) == pytest.approx((0.4, 0.6))
+
+
+def test_luck_is_kept_up_to_a_share_of_all_work() -> None:
+    purse = Purse(0.01)
+    purse.earn(100.0)
+    purse.settle(spent_s=0.0, saved_s=1000.0, refused_share=0.0)
+    assert purse.balance_s == pytest.approx(KEPT_SAVINGS_SHARE * 100.0)
+    purse.settle(spent_s=20.0, saved_s=0.0, refused_share=1.0)
+    assert purse.balance_s < 0, "a long bad spell is not paid by earlier luck"
+
+
+def test_credit_is_given_once_and_may_be_kept() -> None:
+    purse = Purse(0.01)
+    purse.lend(3.0)
+    purse.lend(3.0)
+    purse.earn(1.0)
+    assert purse.balance_s == pytest.approx(3.0)  # the share of one second is beyond what may be kept
+
+
+def test_both_kinds_of_guess_together_have_the_share_of_one() -> None:
+    one = SpeculationControl(Oracle())
+    both = SpeculationControl(Oracle(), Model(CHEAP))
+    assert one._lookup_purse.share == PURSE_SHARE
+    assert both._lookup_purse.share + both._model_purse.share == pytest.approx(PURSE_SHARE)

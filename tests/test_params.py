@@ -295,6 +295,11 @@ def test_limits_are_what_a_search_takes_of_other_wishes() -> None:
         ({"dry_allowed_length": 0}, "dry_allowed_length", "from 1 to"),
         ({"penalty_last_n": -2}, "penalty_last_n", "from -1 to"),
         ({"no_repeat_ngram_size": 1.0}, "no_repeat_ngram_size", "must be a whole number"),
+        (
+            {"temperature": 1.7e308, "dynatemp_range": 1e308},
+            "dynatemp_range",
+            "is 1e+308: with a temperature of 1.7e+308 the highest is beyond every number",
+        ),
         ({"dry_sequence_breakers": ["x"]}, "dry_sequence_breakers", "must be a tuple of strings"),
         ({"dry_sequence_breakers": ("",)}, "dry_sequence_breakers", "has an empty text"),
         ({"dry_sequence_breakers": ("x",) * 65}, "dry_sequence_breakers", "has 65 strings: the limit is 64"),

@@ -236,7 +236,7 @@ class SamplingParams:
         in_use = self.samplers
         check_order(self.sampler_order, in_use)
         said = {each.name for each in fields(self) if values[each.name] != each.default}
-        check_company(in_use, temperature=self.temperature, said=said)
+        check_company(in_use, temperature=self.temperature, dynatemp_range=self.dynatemp_range, said=said)
 
     def _check_structure(self) -> None:
         if not isinstance(self.structure, Structure):

@@ -96,7 +96,7 @@ def check_order(order: object, in_use: Collection[str]) -> None:
             )
 
 
-def check_company(in_use: Collection[str], *, temperature: float, said: Collection[str]) -> None:
+def check_company(in_use: Collection[str], *, temperature: float, dynatemp_range: float, said: Collection[str]) -> None:
     """Mirostat is a filter of its own; what takes away likely tokens needs a draw. `said`: fields that do something."""
     for name in DRAWING:
         if name in said and temperature == 0:
@@ -105,6 +105,12 @@ def check_company(in_use: Collection[str], *, temperature: float, said: Collecti
                 f"or leave out {name}",
                 field=name,
             )
+    if math.isinf(temperature + dynatemp_range):
+        raise ParamsError(
+            f"dynatemp_range is {dynatemp_range:g}: with a temperature of {temperature:g} the highest is beyond "
+            "every number; from 1e30 on a temperature changes nothing, take that",
+            field="dynatemp_range",
+        )
     others = [name for name in FILTERS if name in in_use]
     if "mirostat_tau" in said and others:
         raise ParamsError(

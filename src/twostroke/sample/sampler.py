@@ -118,7 +118,7 @@ class Sampler:
         token_ids, broken, reports = self._native.sample(logits, [row.state for row in rows])
         tokens = [SampledToken(row.sequence_id, token_id) for row, token_id in zip(rows, token_ids, strict=True)]
         for index, best_logit in broken:
-            tokens[index] = _broken(rows[index], given_up.get(index) or _problem(best_logit))
+            tokens[index] = _broken(rows[index], given_up.get(index) or self._problem(best_logit, logits[index]))
         for index, logprob, best in reports:
             top = tuple([TokenLogprob(token_id, value) for token_id, value in best])
             if rows[index].num_ranked and index in masks:
@@ -126,6 +126,14 @@ class Sampler:
                 top = rank_allowed(known, masks[index], best=top[0], num_ranked=rows[index].num_ranked)
             tokens[index] = tokens[index]._replace(logprob=logprob, top_logprobs=top)
         return tokens
+
+    def _problem(self, best_logit: float, row: NDArray[np.float32]) -> str:
+        """The model's fault, or what the request forbids left nothing of what the model had."""
+        if best_logit != -np.inf:
+            return f"a logit is {best_logit}"
+        if np.isneginf(row[: self.vocab_size]).all():
+            return "no token may be drawn: every logit is -inf"
+        return NONE_LEFT
 
 
 def _set_masks(rows: Sequence[SamplingRow]) -> tuple[dict[int, NDArray[np.uint32]], dict[int, str]]:
@@ -141,10 +149,6 @@ def _set_masks(rows: Sequence[SamplingRow]) -> tuple[dict[int, NDArray[np.uint32
                 given_up[index] = DeadEnd(f"its grammar gave up: {error}")
                 row.state.allow(np.zeros(1, np.uint32))
     return masks, given_up
-
-
-def _problem(best_logit: float) -> str:
-    return NONE_LEFT if best_logit == -np.inf else f"a logit is {best_logit}"
 
 
 def _broken(row: SamplingRow, problem: str) -> SampledToken:

@@ -68,22 +68,32 @@ class Sampler {
                                       .c_str());
     }
 
-    nb::tuple sample(const LogitRows& logits, const nb::list& states) {
+    // Each state draws from the row of logits named in `at`, or all of them in turn.
+    nb::tuple sample(const LogitRows& logits, const nb::list& states,
+                     const std::optional<std::vector<size_t>>& at) {
         const size_t num_rows = states.size();
-        if (logits.shape(0) != num_rows || logits.shape(1) < static_cast<size_t>(vocab_size_) ||
+        if ((at ? at->size() : logits.shape(0)) != num_rows ||
+            logits.shape(1) < static_cast<size_t>(vocab_size_) ||
             (logits.stride(1) != 1 && logits.shape(1) > 1 && num_rows > 0))
             throw nb::value_error(
                 "logits must have a row per state, each contiguous and as long as the vocabulary");
         states_.resize(num_rows);
+        rows_.resize(num_rows);
         for (size_t row = 0; row < num_rows; ++row) {
             if (!nb::isinstance<SamplingState>(states[row]))
                 throw nb::type_error(("state " + std::to_string(row) + " is no SamplingState").c_str());
             states_[row] = nb::cast<SamplingState*>(states[row]);
+            const size_t source = at ? (*at)[row] : row;
+            if (source >= logits.shape(0))
+                throw nb::index_error(("state " + std::to_string(row) + " draws from row " +
+                                       std::to_string(source) + " of " + std::to_string(logits.shape(0)))
+                                          .c_str());
+            rows_[row] = logits.data() + static_cast<int64_t>(source) * logits.stride(0);
         }
         choices_.resize(num_rows);
         {
             nb::gil_scoped_release released;
-            choose(logits.data(), logits.stride(0));
+            choose();
             for (size_t row = 0; row < num_rows; ++row)
                 if (choices_[row].surprise) states_[row]->expect(*choices_[row].surprise);
         }
@@ -91,10 +101,10 @@ class Sampler {
     }
 
   private:
-    void choose(const float* logits, int64_t stride) {
+    void choose() {
         const int32_t num_rows = static_cast<int32_t>(states_.size());
         const auto choose_row = [&](RowSampler& sampler, int32_t row) {
-            choices_[row] = sampler.sample(logits + row * stride, vocab_size_, *states_[row]);
+            choices_[row] = sampler.sample(rows_[row], vocab_size_, *states_[row]);
         };
         if (pool_ == nullptr || num_rows == 1 || num_passes() < kWorthSharing) {
             const FloatState float_state(Denormals::kept);
@@ -132,6 +142,7 @@ class Sampler {
     Pool* const pool_;
     std::vector<RowSampler> samplers_;
     std::vector<SamplingState*> states_;
+    std::vector<const float*> rows_;
     std::vector<RowChoice> choices_;
 };
 
@@ -207,7 +218,8 @@ void bind_sample(nb::module_& m) {
     nb::class_<Sampler>(m, "Sampler")
         .def(nb::init<int32_t, const std::string&, Pool*>(), nb::keep_alive<1, 4>(), nb::arg("vocab_size"),
              nb::kw_only(), nb::arg("isa"), nb::arg("pool").none())
-        .def("sample", &Sampler::sample, nb::arg("logits").noconvert(), nb::arg("states"));
+        .def("sample", &Sampler::sample, nb::arg("logits").noconvert(), nb::arg("states"),
+             nb::arg("at") = nb::none());
     m.def("log_of", &log_of, nb::arg("x"));
     m.def("gumbel", &gumbel, nb::arg("word"));
 }

@@ -61,9 +61,11 @@ class HashingSampler(Sampler):
         super().__init__(vocab_size, isa=isa, pool=pool)
         self.hashes: dict[int, bytes] = {}
 
-    def sample(self, logits: npt.NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[SampledToken]:
-        tokens = super().sample(logits, rows)
-        for row, token, values in zip(rows, tokens, logits, strict=True):
+    def sample(
+        self, logits: npt.NDArray[np.float32], rows: Sequence[SamplingRow], *, at: Sequence[int] | None = None
+    ) -> list[SampledToken]:
+        tokens = super().sample(logits, rows, at=at)
+        for row, token, values in zip(rows, tokens, logits if at is None else logits[list(at)], strict=True):
             before = self.hashes.get(row.sequence_id, b"")
             data = before + values.tobytes() + token.token_id.to_bytes(4, "little")
             self.hashes[row.sequence_id] = hashlib.blake2b(data, digest_size=16).digest()

@@ -287,6 +287,24 @@ def test_rows_must_fit_the_sampler() -> None:
         Sampler(5, isa="abacus")
 
 
+def test_rows_draw_from_the_logits_named_for_them() -> None:
+    sampler = Sampler(3)
+    logits = make_logits([9.0, 0.0, 0.0], [0.0, 9.0, 0.0], [0.0, 0.0, 9.0], [np.nan, 0.0, 0.0])
+    rows = [make_row(sampler, sequence_id=number, temperature=0.0) for number in range(3)]
+    tokens = sampler.sample(logits, rows, at=[2, 2, 0])
+    assert [(token.sequence_id, token.token_id) for token in tokens] == [(0, 2), (1, 2), (2, 0)]
+    (broken,) = sampler.sample(logits, rows[:1], at=[3])
+    assert broken.error is not None
+    assert "a logit is nan" in broken.error
+
+
+@pytest.mark.parametrize(("at", "error"), [([0], ValueError), ([0, 4], IndexError)])
+def test_named_rows_must_be_there(at: list[int], error: type[Exception]) -> None:
+    sampler = Sampler(3)
+    with pytest.raises(error, match=r"a row per state|state 1 draws from row 4 of 4"):
+        sampler.sample(np.zeros((4, 3), np.float32), [make_row(sampler), make_row(sampler)], at=at)
+
+
 def test_a_closed_sampler_lets_go_of_its_threads() -> None:
     sampler = Sampler(5, pool=_native.Pool(2))
     sampler.close()

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.strategy.test_speculation import CHEAP, Model, Oracle
-from twostroke.strategy.draft_purse import KEPT_SAVINGS_SHARE, PURSE_SHARE, Purse
+from twostroke.strategy.draft_purse import KEPT_SAVINGS_SHARE, LOOKUP_SHARE, MODEL_SHARE, Purse
 from twostroke.strategy.speculation import SpeculationControl
 
 
@@ -33,8 +33,15 @@ def test_credit_is_given_once_and_may_be_kept() -> None:
     assert purse.balance_s == pytest.approx(3.0)  # the share of one second is beyond what may be kept
 
 
-def test_both_kinds_of_guess_together_have_the_share_of_one() -> None:
-    one = SpeculationControl(Oracle())
+def test_both_kinds_of_guess_together_stay_far_below_two_percent() -> None:
     both = SpeculationControl(Oracle(), Model(CHEAP))
-    assert one._lookup_purse.share == PURSE_SHARE
-    assert both._lookup_purse.share + both._model_purse.share == pytest.approx(PURSE_SHARE)
+    assert (both._lookup_purse.share, both._model_purse.share) == (LOOKUP_SHARE, MODEL_SHARE)
+    assert LOOKUP_SHARE + MODEL_SHARE <= 0.01
+
+
+def test_saving_takes_as_many_steps_as_what_is_missing_takes_to_earn() -> None:
+    purse = Purse(0.01)
+    assert purse.num_steps_to(0.1, step_s=1.0, most=100) == 10
+    assert purse.num_steps_to(0.101, step_s=1.0, most=100) == 11
+    assert purse.num_steps_to(5.0, step_s=1.0, most=100) == 100
+    assert purse.num_steps_to(5.0, step_s=0.0, most=100) == 100

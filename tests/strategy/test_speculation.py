@@ -10,7 +10,7 @@ from twostroke.core.phase import Phase
 from twostroke.core.sequence import Sequence
 from twostroke.core.step import RowPlan
 from twostroke.core.step_cost import StepCost
-from twostroke.strategy.draft_purse import PURSE_SHARE
+from twostroke.strategy.draft_purse import LOOKUP_SHARE, MODEL_SHARE
 from twostroke.strategy.speculation import CONTROL_EVERY, CREDIT_STEPS, MAX_DRAFT, SpeculationControl
 
 CHEAP = make_step_cost(decode_s=0.010, token_s=0.0005)  # a verified token is a twentieth of a step
@@ -195,7 +195,7 @@ def test_what_drafts_brought_is_told_once_and_then_forgotten() -> None:
 
 def test_the_purse_starts_with_a_share_of_the_prompt() -> None:
     purse = Drive(CHEAP).control._lookup_purse
-    assert purse.balance_s == pytest.approx(PURSE_SHARE * purse.total_s)
+    assert purse.balance_s == pytest.approx(LOOKUP_SHARE * purse.total_s)
     assert purse.total_s == pytest.approx(CHEAP.seconds([RowPlan(1, 0, 100, Phase.PREFILL, True)]))
 
 
@@ -272,7 +272,7 @@ def test_reading_a_long_prompt_waits_until_the_purse_can_pay_for_it() -> None:
             break
         drive.step()
     credit_s = CREDIT_STEPS * 0.0105
-    assert drive.control._model_purse.total_s * PURSE_SHARE + credit_s >= 9000 * 0.00002
+    assert drive.control._model_purse.total_s * MODEL_SHARE + credit_s >= 9000 * 0.00002
     assert 200 < drive.num_tokens < 2000
 
 

@@ -39,8 +39,8 @@ def draw_tokens(
         start += row.num_logits
     drawn: list[SampledToken] = []
     while places:
-        taken = logits if len(places) == len(logits) else logits[[place.logits_row for place in places]]
-        tokens = sampler.sample(taken, [place.member.sampling for place in places])
+        rows, at = [place.member.sampling for place in places], [place.logits_row for place in places]
+        tokens = sampler.sample(logits, rows, at=at)
         drawn += tokens
         places = [place for place in map(_behind, places, tokens) if place is not None]
     return drawn

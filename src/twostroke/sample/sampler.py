@@ -112,17 +112,25 @@ class Sampler:
         """Let go of the threads; it cannot sample any more. May be called twice."""
         self.__dict__.pop("_native", None)
 
-    def sample(self, logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[SampledToken]:
-        """One token per row of `logits` [rows, vocab or more]; a broken row gets an error, alone."""
+    def sample(
+        self, logits: NDArray[np.float32], rows: Sequence[SamplingRow], *, at: Sequence[int] | None = None
+    ) -> list[SampledToken]:
+        """One token per row; a broken row gets an error, alone.
+
+        `logits` [any, vocab or more]; each row draws from the one named in `at`, or all of them in turn.
+        """
         masks, given_up = _set_masks(rows)
-        token_ids, broken, reports = self._native.sample(logits, [row.state for row in rows])
+        token_ids, broken, reports = self._native.sample(logits, [row.state for row in rows], at)
+        sources = range(len(rows)) if at is None else at
         tokens = [SampledToken(row.sequence_id, token_id) for row, token_id in zip(rows, token_ids, strict=True)]
         for index, best_logit in broken:
-            tokens[index] = _broken(rows[index], given_up.get(index) or self._problem(best_logit, logits[index]))
+            tokens[index] = _broken(
+                rows[index], given_up.get(index) or self._problem(best_logit, logits[sources[index]])
+            )
         for index, logprob, best in reports:
             top = tuple([TokenLogprob(token_id, value) for token_id, value in best])
             if rows[index].num_ranked and index in masks:
-                known = logits[index, : self.vocab_size]
+                known = logits[sources[index], : self.vocab_size]
                 top = rank_allowed(known, masks[index], best=top[0], num_ranked=rows[index].num_ranked)
             tokens[index] = tokens[index]._replace(logprob=logprob, top_logprobs=top)
         return tokens

@@ -29,6 +29,10 @@ class DraftedStep:
     def seconds(self) -> float:
         return self._seconds(self.num_tokens, self.rows_s)
 
+    def least_extra_s(self) -> float:
+        """Seconds by which the step is longer with one drafted token of whichever sequence, attention left out."""
+        return self._seconds(self.num_tokens + 1, self.rows_s) - self.seconds
+
     def extra_s(self, sequence: Sequence, num_drafted: int) -> float:
         """Seconds by which the step is longer with so many drafted tokens of a sequence that has none yet."""
         return self._seconds(self.num_tokens + num_drafted, self._rows_with(sequence, num_drafted)) - self.seconds

@@ -5,8 +5,10 @@ by the speculation; all amounts are seconds of StepCost.
 """
 
 from dataclasses import dataclass
+from math import ceil
 
-PURSE_SHARE = 0.005  # of all work, for all kinds together
+# Of all work. What a refused guess takes beside StepCost (Python, mostly) is not booked and is about as much again.
+LOOKUP_SHARE, MODEL_SHARE = 0.003, 0.005
 KEPT_SAVINGS_SHARE = 0.05  # of all work: earlier luck does not pay for a long bad spell
 
 
@@ -37,6 +39,10 @@ class Purse:
         self.lost_s += spent_s * refused_share
         self.balance_s += saved_s - spent_s
         self._keep()
+
+    def num_steps_to(self, missing_s: float, *, step_s: float, most: int) -> int:
+        """Steps like this until it holds so much more, if no guess saves anything before."""
+        return min(ceil(missing_s / (self.share * step_s)), most) if step_s > 0 else most
 
     def _keep(self) -> None:
         self.balance_s = min(self.balance_s, max(KEPT_SAVINGS_SHARE * self.total_s, self.credit_s))

@@ -33,12 +33,13 @@ class Acceptance:
         self.wrong = self.wrong * FORGETTING + (num_accepted < num_drafted)
         self.reach = max(self.reach, 2 * num_drafted) if num_accepted == num_drafted else num_accepted + FIRST_REACH
 
-    def sleep(self, step: int, *, every: int, beside: int) -> None:
-        """It does not pay: nothing of it is looked at before the next step of so many, unless the batch changes.
+    def sleep(self, step: int, *, every: int, beside: int, num_steps: int = 1) -> None:
+        """It does not pay: nothing of it is looked at for `num_steps` and then up to a multiple of `every`.
 
-        All sequences wake in the same steps, so that the steps between can pass without a look.
+        Unless the batch changes. All sequences wake in the same steps, so that the steps between can pass without a
+        look.
         """
-        self.asleep_until, self.asleep_beside = (step // every + 1) * every, beside
+        self.asleep_until, self.asleep_beside = -(-(step + num_steps) // every) * every, beside
 
     def is_awake(self, step: int, *, beside: int) -> bool:
         return step >= self.asleep_until or beside != self.asleep_beside

@@ -16,14 +16,14 @@ from twostroke.core.step import RowPlan
 from twostroke.core.step_cost import StepCost
 from twostroke.core.strategy import Drafter, DraftModel
 from twostroke.strategy.draft_price import DraftedStep, best_count, expected_right, reading_seconds, round_seconds
-from twostroke.strategy.draft_purse import PURSE_SHARE, Purse
+from twostroke.strategy.draft_purse import LOOKUP_SHARE, MODEL_SHARE, Purse
 from twostroke.strategy.draft_record import Acceptance, DecodeTime, DraftRecord
 from twostroke.strategy.plain_spell import PlainSpell
 
 MAX_DRAFT = 8  # tokens per sequence and step
 CONTROL_EVERY = 32  # one decode step in so many goes without drafts: the other side of the measured gain
 CREDIT_STEPS = 16  # a draft model may take as many steps' time to read its first text, before it has saved any
-SAVE_STEPS = 4  # the purse is asked again after so many
+SAVE_STEPS = 4  # a purse that has too little is asked again in a step that this divides
 PROBE_EVERY = 16  # a sequence whose drafts do not pay is tried again with one token, if the purse allows
 
 
@@ -45,18 +45,14 @@ class SpeculationControl:
 
     lookup: Drafter | None = None
     model: DraftModel | None = None
-    _lookup_purse: Purse = field(init=False)
-    _model_purse: Purse = field(init=False)
+    _lookup_purse: Purse = field(default_factory=lambda: Purse(LOOKUP_SHARE))
+    _model_purse: Purse = field(default_factory=lambda: Purse(MODEL_SHARE))
     _model_s: float = 0.0  # StepCost of the draft model for the present step
     _step: int = 0  # of the engine's steps with decode
     _num_since_plain: int = CONTROL_EVERY  # decode steps; the very first is a control too
     _time: DecodeTime = field(default_factory=DecodeTime)
     _spell: PlainSpell = field(default_factory=PlainSpell)
     _records: dict[int, DraftRecord] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        share = PURSE_SHARE / max((self.lookup is not None) + (self.model is not None), 1)
-        self._lookup_purse, self._model_purse = Purse(share), Purse(share)
 
     @property
     def refused_share(self) -> float:
@@ -82,41 +78,37 @@ class SpeculationControl:
         if not awake:
             self._spell.sleep(self._num_asleep(decoding), num_sequences=beside)
             return {}
-        guessed: list[tuple[Sequence, DraftRecord, tuple[int, ...]]] = []
-        without: list[tuple[Sequence, DraftRecord]] = []
-        for sequence in awake:
-            record, most = self._records[sequence.sequence_id], _most(sequence)
-            if not most:
-                continue
-            if guess := self._guess(sequence, record, most, beside=beside):
-                guessed.append((sequence, record, guess))
-            else:
-                without.append((sequence, record))
-                if self.model is None and record.stop is None:
-                    record.stop = DraftStop(NoDraft.NO_GUESS, record.lookup.odds, 0.0, 0.0, beside)
-        if not guessed and self.model is None:
-            return {}
-        return self._taken(guessed, without, DraftedStep.of(decoding, cost))
-
-    def _taken(
-        self,
-        guessed: Seq[tuple[Sequence, DraftRecord, tuple[int, ...]]],
-        without: list[tuple[Sequence, DraftRecord]],
-        step: DraftedStep,
-    ) -> dict[int, tuple[int, ...]]:
-        """What of the guesses should pay; the model is asked for the others."""
-        drafts: dict[int, tuple[int, ...]] = {}
-        left_s = self._lookup_purse.balance_s
-        for sequence, record, guess in guessed:
-            offer = self._look_up(sequence, record, step, num_guessed=len(guess))
-            if offer is None:
-                without.append((sequence, record))
-            elif (paid_s := self._paid(offer, record.lookup, step, left_s)) is not None:
-                left_s -= paid_s
-                drafts[sequence.sequence_id] = guess[: offer.num_tokens]
+        step = DraftedStep.of(decoding, cost)
+        drafts, without = self._looked_up(awake, step)
         if self.model is not None and without:
             drafts |= self._ask(self.model, without, step)
         return drafts
+
+    def _looked_up(
+        self, awake: Seq[Sequence], step: DraftedStep
+    ) -> tuple[dict[int, tuple[int, ...]], list[tuple[Sequence, DraftRecord]]]:
+        """Guesses from the text that should pay, and the sequences without one."""
+        purse, drafts, without = self._lookup_purse, {}, []
+        purse.lend(step.seconds)
+        left_s, least_s = purse.balance_s, step.least_extra_s()
+        for sequence in awake:
+            record = self._records[sequence.sequence_id]
+            if not _most(sequence):
+                continue
+            guess: tuple[int, ...] = ()
+            if self.lookup is not None and record.lookup.is_awake(self._step, beside=step.num_sequences):
+                missing_s = least_s * (1 - record.lookup.odds) - left_s
+                if missing_s > 0:
+                    self._save(record, missing_s, step, least_s=least_s)
+                else:
+                    guess = self._guess(self.lookup, sequence, record, beside=step.num_sequences)
+            offer = self._look_up(sequence, record, step, num_guessed=len(guess)) if guess else None
+            if offer is None:
+                without.append((sequence, record))
+            elif (paid_s := self._paid(offer, record.lookup, step, purse, left_s=left_s)) is not None:
+                left_s -= paid_s
+                drafts[sequence.sequence_id] = guess[: offer.num_tokens]
+        return drafts, without
 
     def _num_asleep(self, decoding: Seq[Sequence]) -> int:
         """Steps to come in which all of these sleep on."""
@@ -139,11 +131,26 @@ class SpeculationControl:
             self.model is not None and record.model.is_awake(self._step, beside=beside)
         )
 
-    def _guess(self, sequence: Sequence, record: DraftRecord, most: int, *, beside: int) -> tuple[int, ...]:
-        """From the text."""
-        if self.lookup is None or not record.lookup.is_awake(self._step, beside=beside):
-            return ()
-        return tuple(self.lookup.propose(sequence, min(most, record.lookup.reach)))
+    def _guess(self, lookup: Drafter, sequence: Sequence, record: DraftRecord, *, beside: int) -> tuple[int, ...]:
+        guess = tuple(lookup.propose(sequence, min(_most(sequence), record.lookup.reach)))
+        if not guess and self.model is None and record.stop is None:
+            record.stop = DraftStop(NoDraft.NO_GUESS, record.lookup.odds, 0.0, 0.0, beside)
+        return guess
+
+    def _save(self, record: DraftRecord, missing_s: float, step: DraftedStep, *, least_s: float) -> None:
+        """The purse could not pay for a single token, so none is looked for."""
+        token_s = step.seconds / step.num_sequences
+        if record.stop is None:
+            reason = NoDraft.COST if least_s >= record.lookup.odds * token_s else NoDraft.SHARE
+            record.stop = DraftStop(reason, record.lookup.odds, least_s / token_s, 0.0, step.num_sequences)
+        self._wait(record.lookup, self._lookup_purse, missing_s, step)
+
+    def _wait(
+        self, acceptance: Acceptance, purse: Purse, missing_s: float, step: DraftedStep, *, every: int = SAVE_STEPS
+    ) -> None:
+        """Nothing of it is looked at until the purse should hold what is missing."""
+        num_steps = purse.num_steps_to(missing_s, step_s=step.seconds, most=PROBE_EVERY)
+        acceptance.sleep(self._step, num_steps=num_steps, every=every, beside=step.num_sequences)
 
     def _look_up(
         self, sequence: Sequence, record: DraftRecord, step: DraftedStep, *, num_guessed: int
@@ -163,16 +170,17 @@ class SpeculationControl:
                 return None
         return _Offer(sequence, record, count or 1, is_probe=not count)
 
-    def _paid(self, offer: _Offer, acceptance: Acceptance, step: DraftedStep, left_s: float) -> float | None:
-        """Let an offer join the step; what it takes from the purse, or None where that has too little."""
+    def _paid(
+        self, offer: _Offer, acceptance: Acceptance, step: DraftedStep, purse: Purse, *, left_s: float
+    ) -> float | None:
+        """Let an offer join the step; what it takes from the purse, or None where too little is left in that."""
         extra_s = step.extra_s(offer.sequence, offer.num_tokens)
         risk_s = offer.read_s + (extra_s + offer.draft_s) * (1 - acceptance.odds)
         if risk_s > left_s or left_s <= 0:
             if not offer.is_probe:
                 draft_s = offer.draft_s / offer.num_tokens
                 offer.record.stop = _stop(NoDraft.SHARE, acceptance, step, offer.sequence, draft_s=draft_s)
-            every = PROBE_EVERY if offer.is_probe else SAVE_STEPS
-            acceptance.sleep(self._step, every=every, beside=step.num_sequences)
+            self._wait(acceptance, purse, risk_s - left_s, step, every=PROBE_EVERY if offer.is_probe else SAVE_STEPS)
             return None
         offer.record.guesser = acceptance
         if not offer.is_probe:
@@ -188,7 +196,7 @@ class SpeculationControl:
         wishes: list[tuple[Sequence, int]] = []
         left_s = self._model_purse.balance_s
         for offer in self._offers(model, asking, step):
-            if (paid_s := self._paid(offer, offer.record.model, step, left_s)) is not None:
+            if (paid_s := self._paid(offer, offer.record.model, step, self._model_purse, left_s=left_s)) is not None:
                 left_s -= paid_s
                 wishes.append((offer.sequence, offer.num_tokens))
         if not wishes:

@@ -7,7 +7,7 @@ from twostroke.errors import ModelFileError
 from twostroke.model.families import build_program
 from twostroke.model.llama import read_llama
 from twostroke.program.op import Activation, AttendAttrs, GluAttrs, LinearAttrs, Op, RmsNormAttrs, RopeAttrs, RopeStyle
-from twostroke.program.program import Program
+from twostroke.program.program import Axis, Program
 
 BLOCK = [
     Op.RMSNORM,
@@ -24,6 +24,7 @@ BLOCK = [
     Op.LINEAR,
     Op.ADD,
 ]
+OUTPUT = 6  # where a block turns from attention to what each token does alone
 
 
 def attrs_of(program: Program, kind: type) -> list:  # type: ignore[type-arg]
@@ -35,8 +36,10 @@ def test_the_ops_in_order() -> None:
     assert [instr.op for instr in program.instrs] == [
         Op.EMBED,
         *BLOCK,
-        *BLOCK,
+        *BLOCK[:OUTPUT],
         Op.SELECT,
+        Op.SELECT,
+        *BLOCK[OUTPUT:],
         Op.RMSNORM,
         Op.LOGITS,
     ]
@@ -137,11 +140,22 @@ def test_norms_have_the_files_epsilon_and_gates_are_silu() -> None:
     assert set(attrs_of(program, GluAttrs)) == {GluAttrs(Activation.SILU)}
 
 
-def test_only_selected_tokens_reach_the_last_norm() -> None:
+def test_only_selected_tokens_go_on_behind_the_last_attention() -> None:
     program = build_program(make_source())
-    select, norm, logits = program.instrs[-3:]
-    assert select.op is Op.SELECT
-    assert norm.inputs == select.outputs
+    last = len(program.instrs) - 1 - [instr.op for instr in program.instrs[::-1]].index(Op.ATTEND)
+    before, after = program.instrs[: last + 1], program.instrs[last + 1 :]
+    assert {program.values[value].axis for instr in before for value in instr.outputs} == {Axis.TOKENS}
+    assert {program.values[value].axis for instr in after for value in instr.outputs} == {Axis.SELECTED}
+    residual, mixed = after[:2]
+    assert (residual.op, mixed.op) == (Op.SELECT, Op.SELECT)
+    assert residual.inputs == next(instr for instr in before if instr.name == "blk.0.ffn_add").outputs
+    assert mixed.inputs == before[-1].outputs
+
+
+def test_the_last_norm_leads_to_the_head() -> None:
+    program = build_program(make_source())
+    add, norm, logits = program.instrs[-3:]
+    assert norm.inputs == add.outputs
     assert logits.inputs == norm.outputs
     assert program.values[logits.outputs[0]].width == program.vocab_size
 

@@ -12,8 +12,10 @@ from twostroke.program.op import Op
 from twostroke.program.program import Program
 from twostroke.program.quant import TENSOR_TYPES, Arithmetic
 
-# Multiply-adds of the tiny llama's matrices per token, both layers: q, k, v, output, gate, up, down.
-LAYER_MACS = 2 * (32 * 32 + 16 * 32 + 16 * 32 + 32 * 32 + 3 * 64 * 32)
+# Multiply-adds of the tiny llama's matrices per token: q, k and v of both layers, output, gate, up and down of each.
+QKV_MACS = 2 * (32 * 32 + 16 * 32 + 16 * 32)
+OUTPUT_MACS = 32 * 32 + 3 * 64 * 32
+LAYER_MACS = QKV_MACS + 2 * OUTPUT_MACS
 HEAD_MACS = VOCAB * 32
 
 
@@ -42,7 +44,8 @@ def test_pairs_and_positions_equal_a_count_one_by_one(start_pos: int, num_tokens
 
 def test_matrix_flops_are_two_per_weight_and_token() -> None:
     program = build_program(make_source())
-    assert costs_of(program, Row(0, 7), Op.LINEAR).total_flops == 7 * 2 * LAYER_MACS
+    every_token = QKV_MACS + OUTPUT_MACS
+    assert costs_of(program, Row(0, 7), Op.LINEAR).total_flops == 2 * (7 * every_token + OUTPUT_MACS)
     assert costs_of(program, Row(0, 7), Op.LOGITS).total_flops == 2 * HEAD_MACS
 
 
@@ -60,11 +63,11 @@ def test_weights_are_read_once_per_step_and_embedding_rows_once_per_token() -> N
     assert costs_of(program, Row(0, 50), Op.EMBED).weight_bytes == 50 * 32 * 4
 
 
-def test_a_step_without_logits_does_not_read_the_head() -> None:
+def test_a_step_without_logits_reads_neither_the_head_nor_what_leads_to_it_alone() -> None:
     program = build_program(make_source())
     with_head = step_cost(program, [Row(0, 5)], kv_precision="f16")
     without = step_cost(program, [Row(0, 5, needs_logits=False)], kv_precision="f16")
-    assert with_head.weight_bytes - without.weight_bytes == 4 * (HEAD_MACS + 32)  # head and output norm
+    assert with_head.weight_bytes - without.weight_bytes == 4 * (HEAD_MACS + OUTPUT_MACS + 2 * 32)  # and two norms
 
 
 @pytest.mark.parametrize(("precision", "element_bytes"), [("f32", 4), ("f16", 2), ("bf16", 2), ("int8", 1.5)])
@@ -86,7 +89,8 @@ def test_bytes_follow_the_stored_type_and_flops_its_arithmetic() -> None:
     program = build_program(make_source(tensor_type="Q4_0"))
     cost = step_cost(program, [Row(0, 3)], kv_precision="bf16")
     assert costs_of(program, Row(0, 3), Op.LINEAR).weight_bytes == LAYER_MACS * 18 // 32
-    assert cost.flops_by_unit["int8"] == 2 * (3 * LAYER_MACS + HEAD_MACS)  # type: ignore[index]
+    every_token = QKV_MACS + OUTPUT_MACS
+    assert cost.flops_by_unit["int8"] == 2 * (3 * every_token + OUTPUT_MACS + HEAD_MACS)  # type: ignore[index]
     attention = costs_of(program, Row(0, 3), Op.ATTEND, kv_precision="bf16")
     assert cost.flops_by_unit[Arithmetic.BF16] == attention.total_flops
 

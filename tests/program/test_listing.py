@@ -50,7 +50,9 @@ def test_equal_layers_are_shown_once_with_their_number() -> None:
     names = {line.name: line.times for line in make_listing().lines}
     assert names["blk.*.attn_q+attn_k+attn_v"] == 2
     assert names["token_embd"] == 1
-    assert not any(re.match(r"blk\.\d", name) for name in names)
+    own = [name for name in names if re.match(r"blk\.\d", name)]
+    behind_attention = ("attn_output", "attn_add", "ffn_norm", "ffn_gate+ffn_up", "glu", "ffn_down", "ffn_add")
+    assert own == [f"blk.{layer}.{name}" for layer in (0, 1) for name in behind_attention]  # the last: selected tokens
 
 
 def test_layers_that_differ_keep_their_own_lines() -> None:

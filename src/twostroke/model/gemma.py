@@ -60,9 +60,11 @@ def build_gemma3(source: ModelSource, config: GemmaConfig) -> Program:
     x = b.embed("token_embd.weight", vocab_size=shape.vocab_size, width=shape.width)
     x = b.scale(x, factor=math.sqrt(shape.width), name="embd_scale")
     for layer in range(shape.num_layers):
-        x = _attention_block(b, x, layer=layer, config=config)
+        mixed = _attend(b, x, layer=layer, config=config)
+        if layer == shape.num_layers - 1:  # of the other tokens nobody reads more than keys and values
+            x, mixed = b.select(x), b.select(mixed)
+        x = _attention_output(b, x, mixed, blk=f"blk.{layer}", shape=shape)
         x = _feed_forward_block(b, x, blk=f"blk.{layer}", shape=shape)
-    x = b.select(x)
     x = b.rmsnorm(x, "output_norm.weight", eps=shape.eps)
     if embeds(source):
         return b.finish(vocab_size=shape.vocab_size, context_length=config.context_length)
@@ -73,7 +75,7 @@ def build_gemma3(source: ModelSource, config: GemmaConfig) -> Program:
     return b.finish(vocab_size=shape.vocab_size, context_length=config.context_length)
 
 
-def _attention_block(b: ProgramBuilder, x: int, *, layer: int, config: GemmaConfig) -> int:
+def _attend(b: ProgramBuilder, x: int, *, layer: int, config: GemmaConfig) -> int:
     shape, blk, window = config.shape, f"blk.{layer}", config.windows[layer]
     widths = {f"{blk}.attn_q": shape.q_width, f"{blk}.attn_k": shape.kv_width, f"{blk}.attn_v": shape.kv_width}
     normed = b.rmsnorm(x, f"{blk}.attn_norm.weight", eps=shape.eps)
@@ -94,7 +96,10 @@ def _attention_block(b: ProgramBuilder, x: int, *, layer: int, config: GemmaConf
     )
     cache = b.kv_layer(layer, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim, window=window)
     b.kv_write(k, v, to=cache, name=f"{blk}.kv_write")
-    mixed = b.attend(q, to=cache, scale=config.attention_scale, softcap=config.attention_softcap, name=f"{blk}.attend")
+    return b.attend(q, to=cache, scale=config.attention_scale, softcap=config.attention_softcap, name=f"{blk}.attend")
+
+
+def _attention_output(b: ProgramBuilder, x: int, mixed: int, *, blk: str, shape: DecoderShape) -> int:
     (projected,) = b.linear(mixed, {f"{blk}.attn_output": shape.width})
     normed = b.rmsnorm(projected, f"{blk}.post_attention_norm.weight", eps=shape.eps)
     return b.add(x, normed, name=f"{blk}.attn_add")

@@ -60,9 +60,11 @@ def build_llama(source: ModelSource, config: LlamaConfig) -> Program:
     table = b.rope_table(config.rope)
     x = b.embed("token_embd.weight", vocab_size=shape.vocab_size, width=shape.width)
     for layer in range(shape.num_layers):
-        x = _attention_block(b, x, layer=layer, config=config, table=table)
+        mixed = _attend(b, x, layer=layer, config=config, table=table)
+        if layer == shape.num_layers - 1:  # of the other tokens nobody reads more than keys and values
+            x, mixed = b.select(x), b.select(mixed)
+        x = _attention_output(b, x, mixed, blk=f"blk.{layer}", config=config)
         x = _feed_forward_block(b, x, blk=f"blk.{layer}", config=config)
-    x = b.select(x)
     x = b.rmsnorm(x, "output_norm.weight", eps=shape.eps)
     if embeds(source):
         return b.finish(vocab_size=shape.vocab_size, context_length=config.context_length)
@@ -71,7 +73,7 @@ def build_llama(source: ModelSource, config: LlamaConfig) -> Program:
     return b.finish(vocab_size=shape.vocab_size, context_length=config.context_length)
 
 
-def _attention_block(b: ProgramBuilder, x: int, *, layer: int, config: LlamaConfig, table: int) -> int:
+def _attend(b: ProgramBuilder, x: int, *, layer: int, config: LlamaConfig, table: int) -> int:
     shape, blk = config.shape, f"blk.{layer}"
     widths = {f"{blk}.attn_q": shape.q_width, f"{blk}.attn_k": shape.kv_width, f"{blk}.attn_v": shape.kv_width}
     normed = b.rmsnorm(x, f"{blk}.attn_norm.weight", eps=shape.eps)
@@ -92,8 +94,11 @@ def _attention_block(b: ProgramBuilder, x: int, *, layer: int, config: LlamaConf
     )
     cache = b.kv_layer(layer, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim, window=config.window)
     b.kv_write(k, v, to=cache, name=f"{blk}.kv_write")
-    mixed = b.attend(q, to=cache, scale=shape.head_dim**-0.5, name=f"{blk}.attend")
-    (projected,) = b.linear(mixed, {f"{blk}.attn_output": shape.width})
+    return b.attend(q, to=cache, scale=shape.head_dim**-0.5, name=f"{blk}.attend")
+
+
+def _attention_output(b: ProgramBuilder, x: int, mixed: int, *, blk: str, config: LlamaConfig) -> int:
+    (projected,) = b.linear(mixed, {f"{blk}.attn_output": config.shape.width})
     return b.add(x, projected, name=f"{blk}.attn_add")
 
 

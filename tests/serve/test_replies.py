@@ -40,9 +40,9 @@ from twostroke.errors import (
 from twostroke.params import SamplingParams
 from twostroke.serve.answers import Answers, CancelCause
 from twostroke.serve.api_error import ApiError, as_api_error
+from twostroke.serve.chunk_form import encode_event
 from twostroke.serve.openai import StreamWish, Wish
 from twostroke.serve.replies import Reply
-from twostroke.serve.sse import encode_event
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LINE_ENDS = ["\n", "\r", "\r\n\r\n", "\u2028", "\u2029", "\x85", "\v\f"]
@@ -88,6 +88,10 @@ def make_reply(wish: Wish, *, counts: Sequence[int] = (10, 7), cause: CancelCaus
     return Reply(wish, answers, model=ScriptedModel())
 
 
+def chunks_of(reply: Reply, index: int, event: Event) -> list[dict[str, Any]]:
+    return [json.loads(data) for data in events_of(reply.told(index, event).decode())]
+
+
 def token(text: str = "x") -> TokenEvent:
     return TokenEvent("r1", 0, text, 0.0)
 
@@ -101,7 +105,7 @@ def finish(reason: FinishReason, *, error: str | None = None, counts: tuple[int,
 
 def outcome(event: FinishEvent, *, cause: CancelCause | None = None) -> str:
     reply = make_reply(make_wish(is_chat=False), cause=cause)
-    return str(list(reply.chunks(0, event))[-1]["choices"][0]["finish_reason"])
+    return str(chunks_of(reply, 0, event)[-1]["choices"][0]["finish_reason"])
 
 
 def test_an_answer_ends_in_one_of_two_ways() -> None:
@@ -200,7 +204,7 @@ def test_counts_are_sums_over_the_answers_and_each_prompt_counts_once() -> None:
 @pytest.mark.parametrize("includes_usage", [False, True])
 def test_every_chunk_of_a_reply_has_the_same_frame(is_chat: bool, prefix: str, kind: str, includes_usage: bool) -> None:
     reply = make_reply(make_wish(is_chat=is_chat, includes_usage=includes_usage))
-    chunks = [*reply.chunks(1, token()), *reply.chunks(1, finish(FinishReason.STOP))]
+    chunks = [*chunks_of(reply, 1, token()), *chunks_of(reply, 1, finish(FinishReason.STOP))]
     usage = {"usage"} if includes_usage else set()
     for chunk in chunks:
         assert set(chunk) == {"id", "created", "model", "object", "choices", "system_fingerprint"} | usage
@@ -267,7 +271,7 @@ def test_a_bug_in_mid_stream_is_told_without_its_words_and_logged(
     def fail(self: Reply, index: int, event: Event) -> dict[str, Any]:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr(Reply, "chunks", fail)
+    monkeypatch.setattr(Reply, "told", fail)
     with client_of() as client:
         response = client.post(CHAT, json=make_chat(stream=True))
     _, error, done = events_of(response.text)

@@ -20,9 +20,10 @@ from twostroke.core.event import TokenEvent, Usage
 from twostroke.core.sequence import FinishReason
 from twostroke.params import SamplingParams
 from twostroke.serve.answers import Answers
+from twostroke.serve.chunk_form import encode_event
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.openai import read_wish
-from twostroke.serve.sse import EventStream, encode_event
+from twostroke.serve.sse import EventStream
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 

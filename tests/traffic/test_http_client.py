@@ -2,12 +2,14 @@
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 
 import pytest
 
 from tests.traffic.traffic_builders import json_reply, reply, run, talking
 from twostroke.errors import ConfigError, RemoteError
-from twostroke.traffic.http_client import Address, HttpClient
+from twostroke.traffic.http_client import MAX_HEAD_BYTES, MAX_WAITING_BYTES, Address, HttpClient
 
 
 @pytest.mark.parametrize(
@@ -169,3 +171,127 @@ def test_requests_at_once_have_connections_of_their_own() -> None:
             return [*await asyncio.gather(*[client.get("/") for _ in range(5)]), len(client._idle)]
 
     assert run(ask()) == [1, 1, 1, 1, 1, 5]
+
+
+# Bodies of every kind, and when they come
+
+
+@asynccontextmanager
+async def saying(*parts: bytes) -> AsyncIterator[tuple[HttpClient, asyncio.Semaphore]]:
+    """A client of a server that answers with these parts, each when it may, and then closes."""
+    may_say = asyncio.Semaphore(0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            await reader.readuntil(b"\r\n\r\n")
+            for part in parts:
+                await may_say.acquire()
+                writer.write(part)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        client = HttpClient(Address.of(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"))
+        yield client, may_say
+        await client.close()
+
+
+async def body_of(*parts: bytes) -> tuple[int, bytes, int]:
+    """Status, body and how many connections may be used again."""
+    async with saying(*parts) as (client, may_say):
+        for _ in parts:
+            may_say.release()
+        async with client.ask("GET", "/") as answer:
+            body = await answer.body()
+        return answer.status, body, len(client._idle)
+
+
+def test_a_body_may_come_in_chunks_or_with_its_length_or_end_with_the_connection() -> None:
+    ok = b"HTTP/1.1 200 OK\r\n"
+    chunked = ok + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
+    assert run(body_of(chunked)) == (200, b"abc", 1)
+    assert run(body_of(ok + b"Content-Length: 3\r\n\r\nabc")) == (200, b"abc", 1)
+    assert run(body_of(ok + b"\r\n", b"ab", b"c")) == (200, b"abc", 0)
+    assert run(body_of(ok + b"Connection: close\r\nContent-Length: 3\r\n\r\nabc")) == (200, b"abc", 0)
+
+
+def test_what_only_says_that_a_reply_comes_is_none() -> None:
+    parts = (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\nx")
+    assert run(body_of(*parts)) == (404, b"x", 1)
+    assert run(body_of(b"".join(parts))) == (404, b"x", 1)
+
+
+def test_a_connection_that_says_more_than_was_asked_is_not_used_again() -> None:
+    assert run(body_of(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\n")) == (200, b"x", 0)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x" * MAX_HEAD_BYTES),
+    ],
+)
+def test_a_reply_that_is_cut_or_never_ends_its_head_is_an_error(parts: tuple[bytes, ...]) -> None:
+    with pytest.raises(RemoteError, match="the connection broke") as refused:
+        run(body_of(*parts))
+    assert refused.value.kind == "connection broke"
+
+
+def test_what_came_before_a_break_is_told_before_it() -> None:
+    pieces: list[bytes] = []
+
+    async def ask() -> None:
+        async with saying(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc") as (client, may_say):
+            may_say.release()
+            async with client.ask("GET", "/") as answer:
+                async for _, piece in answer.pieces(hold_bytes=100):
+                    pieces.append(piece)
+
+    with pytest.raises(RemoteError, match="before its reply's end"):
+        run(ask())
+    assert pieces == [b"abc"]
+
+
+def test_held_pieces_come_together_with_the_times_they_were_read() -> None:
+    async def ask() -> tuple[list[tuple[float, bytes]], float]:
+        parts = (b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nab", b"cd", b"ef", b"gh")
+        async with saying(*parts) as (client, may_say):
+            may_say.release()
+            async with client.ask("GET", "/") as answer:
+                pieces = answer.pieces(hold_bytes=6)
+                first = asyncio.ensure_future(anext(pieces))
+                may_say.release()
+                while answer._connection._num_waiting < 4:
+                    await asyncio.sleep(0)
+                assert not first.done()
+                before_last_s = client.clock.now()
+                may_say.release()
+                held = [await first, await anext(pieces), await anext(pieces)]
+                may_say.release()
+                return [*held, *[piece async for piece in pieces]], before_last_s
+
+    pieces, before_last_s = run(ask())
+    assert [data for _, data in pieces] == [b"ab", b"cd", b"ef", b"gh"]
+    times = [time_s for time_s, _ in pieces]
+    assert times == sorted(times)
+    assert times[1] < before_last_s < times[2]
+
+
+def test_a_server_that_says_more_than_is_taken_is_left_with_it() -> None:
+    """A stream without end fills no memory."""
+
+    async def ask() -> int:
+        async with saying(b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * 2**20] * 64) as (client, may_say):
+            for _ in range(65):
+                may_say.release()
+            async with client.ask("GET", "/") as answer:
+                while answer._connection._num_waiting <= MAX_WAITING_BYTES:
+                    await asyncio.sleep(0)
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                waiting = answer._connection._num_waiting
+                assert len(await answer.body()) == 64 * 2**20
+        return waiting
+
+    assert run(ask()) < 2 * MAX_WAITING_BYTES

@@ -124,7 +124,8 @@ class Answers:
         self._end_observers = list(end_observers)
         self.has_ended = False
         self._cancelled = asyncio.Event()
-        self._pending: asyncio.Queue[tuple[int, Event] | Sign | None] = asyncio.Queue()
+        self._pending: deque[tuple[int, Event] | Sign | None] = deque()
+        self._reader: asyncio.Future[None] | None = None  # waits for something to be pending
         self._max_pending = max_pending
         self._failure: Exception | None = None
         self._start: Callable[[int], Asked] | None = None
@@ -244,11 +245,16 @@ class Answers:
             task = asyncio.ensure_future(self._begin_all(waiting))
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)
-        if self._pending.qsize() >= self._max_pending and not isinstance(event, FinishEvent):
+        if len(self._pending) >= self._max_pending and not isinstance(event, FinishEvent):
             self.cancel(CancelCause.SLOW_CLIENT)
         else:
-            self._pending.put_nowait((index, event))
+            self._put((index, event))
         self._end_if_complete()
+
+    def _put(self, each: tuple[int, Event] | Sign | None) -> None:
+        self._pending.append(each)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     def _note_end(self, index: int, event: FinishEvent, ledger: Ledger) -> None:
         self.finishes[index] = event
@@ -266,7 +272,7 @@ class Answers:
             self.cancel(CancelCause.REFUSED)
         if left:
             self.num_unfinished -= len(left)
-            self._pending.put_nowait(None)  # who waits for them waits in vain
+            self._put(None)  # who waits for them waits in vain
             self._end_if_complete()
 
     def _end_if_complete(self) -> None:
@@ -324,7 +330,7 @@ class Answers:
         """The engine does not answer: whoever waits hears it now. Should it go on, it ends what it was asked."""
         self.cancel(CancelCause.STALLED)
         self._failure = self._failure or self.failure()
-        self._pending.put_nowait(None)
+        self._put(None)
 
     def failure(self) -> ApiError:
         """The error of answers that were cancelled."""
@@ -349,8 +355,11 @@ class Answers:
         """The same, and None whenever nothing came for `idle_s`."""
         silence = None if idle_s is None else Silence(idle_s, self._note_silence)
         try:
-            while self.num_unfinished or not self._pending.empty():
-                each = await self._pending.get()
+            while self.num_unfinished or self._pending:
+                if not self._pending:
+                    self._reader = asyncio.get_running_loop().create_future()
+                    await self._reader
+                each = self._pending.popleft()
                 if self._failure is not None:
                     raise self._failure
                 if self.cause is CancelCause.SLOW_CLIENT:
@@ -366,8 +375,8 @@ class Answers:
                 silence.close()
 
     def _note_silence(self) -> None:
-        if self._pending.empty():  # a reader that is busy with an earlier sign hears no second one
-            self._pending.put_nowait(Sign.SILENCE)
+        if not self._pending:  # a reader that is busy with an earlier sign hears no second one
+            self._put(Sign.SILENCE)
 
     @contextlib.asynccontextmanager
     async def cancelled_when_client_leaves(self, receive: Receive) -> AsyncIterator[None]:

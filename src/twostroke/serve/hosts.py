@@ -5,7 +5,7 @@ Built by the server from the address it listens on; the application asks it abou
 
 import ipaddress
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -66,7 +66,7 @@ class HostCheck:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._hosts.takes(host_of(Request(scope).headers.get("host", ""))):
+        if scope["type"] == "http" and not self._takes(Request(scope).headers.getlist("host")):
             error = ApiError(
                 "this server does not go by that Host name: call it by its address, or start it with --allow-host NAME",
                 status=403,
@@ -74,3 +74,7 @@ class HostCheck:
             await JSONResponse(error.body_for(scope["path"]), status_code=403)(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+    def _takes(self, headers: Sequence[str]) -> bool:
+        """One name, and one that is ours: of two a proxy may have looked at the other."""
+        return len(headers) == 1 and self._hosts.takes(host_of(headers[0]))

@@ -1,6 +1,7 @@
 """What OpenAI's clients receive: whole replies and the chunks of a stream, for both routes.
 
-A reply takes every event of its answers and tells what to send for it; it never waits and never sends.
+A reply takes every event of its answers and tells what to send for it; it never waits and never sends. Chunks that
+tell text and nothing else come from a form, as they come with every token.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from twostroke.presets import Preset
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.chat_message import ChatMessage
+from twostroke.serve.chunk_form import GAP, ChunkForm, encode_event
 from twostroke.serve.draft_counts import prediction_details, speculation_of
 from twostroke.serve.logprobs import CompletionLogprobs, chat_logprobs
 from twostroke.serve.openai import Wish
@@ -46,6 +48,7 @@ class Choice:
         self.logprob_sum = 0.0  # where it is known
         self.prompt_text = prompt_text
         self.finish: FinishEvent | None = None
+        self.form: ChunkForm | None = None  # of chunks that only tell text
         self.all_tokens: list[TokenEvent] = []  # only where log-probabilities are told
         self._untold: list[TokenEvent] = []
         self._is_prompt_told = False
@@ -191,15 +194,25 @@ class Reply:
             for choice in self._choices:
                 yield self._chunk(choice, {"role": "assistant", "content": ""})
 
-    def chunks(self, index: int, event: Event) -> Iterator[dict[str, Any]]:
-        """What to send for an event. Raises ApiError for an end that is no answer."""
+    def told(self, index: int, event: Event) -> bytes:
+        """What to send for an event, nothing for held text. Raises ApiError for an end that is no answer."""
         choice = self._choices[index]
-        told = choice.deltas(event) if self._wish.is_chat else [choice.take(event)]
-        for content in told:
-            if content:
-                yield self._chunk(choice, content)
+        contents: list[Any] = choice.deltas(event) if self._wish.is_chat else [choice.take(event)]
+        chunks = [self._encoded(choice, content) for content in contents if content]
         if isinstance(event, FinishEvent):
-            yield self._chunk(choice, {} if self._wish.is_chat else "", reason=self._reason(choice))
+            end = self._chunk(choice, {} if self._wish.is_chat else "", reason=self._reason(choice))
+            chunks.append(encode_event(end))
+        return b"".join(chunks)
+
+    def _encoded(self, choice: Choice, content: dict[str, Any] | str) -> bytes:
+        text = content if isinstance(content, str) else content.get("content")
+        if text is None or choice.finish is not None or self._untold_preset or self._wish.shows_logprobs:
+            return encode_event(self._chunk(choice, content))
+        counts = self._wish.stream.includes_usage and self._wish.stream.has_running_usage
+        if choice.form is None:
+            chunk = self._chunk(choice, {"content": GAP} if self._wish.is_chat else GAP)
+            choice.form = ChunkForm(chunk | {"usage": GAP} if counts else chunk)
+        return choice.form.filled(text, self.usage()) if counts else choice.form.filled(text)
 
     def _reason(self, choice: Choice) -> str:
         assert choice.finish is not None, f"answer {choice.index} has not finished"

@@ -14,6 +14,7 @@ from twostroke.errors import ConfigError
 from twostroke.model.shelf import Shelf
 from twostroke.serve.app import create_app
 from twostroke.serve.hosts import host_names
+from twostroke.serve.http_protocol import HttpProtocol
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.routes import Routes
@@ -88,7 +89,8 @@ def serve(
         log_level="error",
         access_log=False,
         lifespan="off",
-        http="h11",  # httptools, which would be taken where it is installed, has no limit on headers
+        http=HttpProtocol,
+        ws="none",
         server_header=False,
         timeout_graceful_shutdown=int(limits.drain_s) + SHUTDOWN_S,
     )

@@ -5,10 +5,8 @@ own; its text comes with the token that completes it. Silence is broken by comme
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -16,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from twostroke.serve.answer_api import ReplyStream
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
+from twostroke.serve.chunk_form import encode_event
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.openai import Wish
 from twostroke.serve.replies import Reply
@@ -24,12 +23,6 @@ from twostroke.serve.served_model import ServedModel
 logger = logging.getLogger("twostroke")
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
-ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once: json.dumps would for every token
-
-
-def encode_event(value: dict[str, Any]) -> bytes:
-    """One event; JSON escapes line ends, so it stays on its line."""
-    return b"data: " + ENCODER.encode(value).encode() + b"\n\n"
 
 
 class EventStream:
@@ -52,8 +45,9 @@ class EventStream:
                     yield await self._sign_of_life()
                     continue
                 self._has_started = True
-                for chunk in self._reply.chunks(*each):
-                    yield encode_event(chunk)
+                told = self._reply.told(*each)
+                if told:
+                    yield told
             closing = self._reply.closing_chunk()
             if closing is not None:
                 yield encode_event(closing)
@@ -85,6 +79,10 @@ class StreamedReply(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._answers.cancelled_when_client_leaves(receive):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for chunk in self._stream.chunks():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await asyncio.create_task(self._send_chunks(send))
+
+    async def _send_chunks(self, send: Send) -> None:
+        """In a task of its own: a token wakes these few frames, not those of every layer around the reply."""
+        async for chunk in self._stream.chunks():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

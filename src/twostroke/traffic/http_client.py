@@ -9,15 +9,17 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-import h11
+import httptools
 
 from twostroke.core.clock import Clock, WallClock
 from twostroke.errors import ConfigError, RemoteError
 
-READ_BYTES = 65_536
+MAX_HEAD_BYTES = 65_536
+MAX_WAITING_BYTES = 2**20  # nobody has taken: more is left with the server
+FIRST_FINAL = 200  # statuses below it say that another comes
 MAX_TOLD = 300  # characters of a server's error that are repeated
 
 
@@ -60,18 +62,24 @@ class Address:
 class Reply:
     """A reply whose head has come: its status, and its body in pieces."""
 
-    def __init__(self, connection: "_Connection", head: h11.Response) -> None:
+    def __init__(self, connection: "_Connection") -> None:
         self._connection = connection
-        self.status: int = head.status_code
-        self.kind = dict(head.headers).get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+        self.status = connection.status
+        self.kind = connection.kind.decode("latin-1").partition(";")[0].strip().lower()
 
-    async def pieces(self) -> AsyncIterator[tuple[float, bytes]]:
-        """(seconds on the client's clock when it was read, bytes) until the body's end."""
+    async def pieces(self, *, hold_bytes: int = 0) -> AsyncIterator[tuple[float, bytes]]:
+        """(seconds on the client's clock when it was read, bytes) until the body's end.
+
+        They come once `hold_bytes` of them wait, or the rest of the body does: whoever only wants to know when they
+        were read takes no time meanwhile from a server on the same machine. Raises RemoteError where the body breaks
+        off, behind what came.
+        """
+        connection = self._connection
         while True:
-            event = await self._connection.next_event()
-            if isinstance(event, h11.Data):
-                yield self._connection.read_s, bytes(event.data)
-            elif isinstance(event, h11.EndOfMessage):
+            await connection.wait_for(hold_bytes)
+            for piece in connection.taken():
+                yield piece
+            if connection.has_ended:
                 return
 
     async def body(self) -> bytes:
@@ -94,11 +102,11 @@ class HttpClient:
         self.address = address
         self.clock = clock or WallClock()
         self._idle: list[_Connection] = []
-        self._headers = [(b"Host", address.host_and_port.encode()), (b"User-Agent", b"twostroke")]
+        self._headers = [f"Host: {address.host_and_port}", "User-Agent: twostroke"]
         if api_key is not None:
             if not api_key.isprintable():
                 raise ConfigError("--api-key has a line end or another letter that no header can carry: leave it out")
-            self._headers.append((b"Authorization", f"Bearer {api_key}".encode()))
+            self._headers.append(f"Authorization: Bearer {api_key}")
 
     async def get(self, path: str) -> Any:
         """The JSON of a route. Raises RemoteError."""
@@ -116,41 +124,44 @@ class HttpClient:
 
         Raises RemoteError where nobody listens or the connection breaks.
         """
-        headers = [*self._headers, (b"Content-Length", b"%d" % len(body))]
+        lines = [f"{method} {self.address.prefix}{path} HTTP/1.1", *self._headers, f"Content-Length: {len(body)}"]
         if body:
-            headers.append((b"Content-Type", b"application/json"))
-        request = h11.Request(method=method, target=self.address.prefix + path, headers=headers)
-        connection, head = await self._sent(request, body)
+            lines.append("Content-Type: application/json")
+        connection = await self._asked("\r\n".join([*lines, "", ""]).encode() + body)
         try:
-            yield Reply(connection, head)
+            yield Reply(connection)
         finally:
-            if connection.can_go_on():
+            if connection.can_go_on:
                 self._idle.append(connection)
             else:
                 connection.close()
 
-    async def _sent(self, request: h11.Request, body: bytes) -> tuple["_Connection", h11.Response]:
+    async def _asked(self, request: bytes) -> "_Connection":
         """A connection with the reply's head; a kept one that the server closed meanwhile is replaced."""
         while self._idle:
             kept = self._idle.pop()
             with contextlib.suppress(RemoteError):
-                return kept, await kept.send(request, body)
+                await kept.send(request)
+                return kept
             kept.close()
         connection = await self._connected()
         try:
-            return connection, await connection.send(request, body)
+            await connection.send(request)
         except BaseException:
             connection.close()
             raise
+        return connection
 
     async def _connected(self) -> "_Connection":
-        place = self.address
+        place, loop = self.address, asyncio.get_running_loop()
         context = ssl.create_default_context() if place.is_secure else None
         try:
-            reader, writer = await asyncio.open_connection(place.host, place.port, ssl=context)
+            _, connection = await loop.create_connection(
+                lambda: _Connection(self.clock), place.host, place.port, ssl=context
+            )
         except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
             raise RemoteError(f"{place.url} cannot be reached: {error}", kind="not connected") from None
-        return _Connection(reader, writer, self.clock)
+        return connection
 
     async def close(self) -> None:
         """Close what is kept."""
@@ -158,47 +169,132 @@ class HttpClient:
             self._idle.pop().close()
 
 
-class _Connection:
-    """One connection and where its conversation is."""
+class _Connection(asyncio.Protocol):
+    """One connection, and where its conversation is: a reply at a time, whose pieces wait until they are taken."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, clock: Clock) -> None:
-        self.read_s = 0.0  # of the last bytes
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._state = h11.Connection(h11.CLIENT)
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._problem: str | None = None  # of the connection, which is of no more use
+        self._begin()
 
-    async def send(self, request: h11.Request, body: bytes) -> h11.Response:
-        parts = [self._state.send(request), body and self._state.send(h11.Data(data=body))]
-        parts.append(self._state.send(h11.EndOfMessage()))
-        self._writer.write(b"".join(part for part in parts if part))
-        while True:
-            event = await self.next_event()
-            if isinstance(event, h11.Response):
-                return event
+    def _begin(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self.status = 0
+        self.kind = b""
+        self.has_ended = False
+        self.can_go_on = False  # another request may be sent
+        self._has_head = False
+        self._is_framed = False  # says where its body ends; else the connection's end does
+        self._head_bytes = 0
+        self._pieces: list[tuple[float, bytes]] = []
+        self._num_waiting = 0  # bytes of the pieces
+        self._num_wanted = 0
+        self._read_s = 0.0
 
-    async def next_event(self) -> h11.Event:
-        try:
-            while (event := self._state.next_event()) is h11.NEED_DATA:
-                data = await self._reader.read(READ_BYTES)
-                self.read_s = self._clock.now()
-                self._state.receive_data(data)
-        except (OSError, h11.RemoteProtocolError) as error:
-            raise RemoteError(f"the connection broke: {error}", kind="connection broke") from None
-        if isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-            raise RemoteError("the server closed the connection before its reply", kind="connection broke")
-        assert not isinstance(event, type), event
-        return event
+    async def send(self, request: bytes) -> None:
+        """Returns once the reply's head is there. Raises RemoteError."""
+        assert self._transport is not None, "a connection is made before it is used"
+        if self._problem is not None:
+            raise self._broken()
+        self._begin()
+        self._transport.write(request)
+        while not self._has_head:
+            if self._problem is not None:
+                raise self._broken()
+            await self._woken()
 
-    def can_go_on(self) -> bool:
-        """Whether another request may be sent; then all is ready for it."""
-        if (self._state.our_state, self._state.their_state) != (h11.DONE, h11.DONE) or self._reader.at_eof():
-            return False
-        self._state.start_next_cycle()
-        return True
+    async def wait_for(self, num_bytes: int) -> None:
+        """Until so many wait to be taken, or the rest of the body. Raises RemoteError where nothing is left to take."""
+        self._num_wanted = max(1, num_bytes)
+        while self._num_waiting < self._num_wanted and not self.has_ended:
+            if self._problem is not None:
+                if self._pieces:
+                    return
+                raise self._broken()
+            await self._woken()
+
+    def taken(self) -> list[tuple[float, bytes]]:
+        """What waits, no more."""
+        pieces, self._pieces, self._num_waiting = self._pieces, [], 0
+        assert self._transport is not None, "pieces come over a connection"
+        self._transport.resume_reading()
+        return pieces
 
     def close(self) -> None:
-        self._writer.close()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _broken(self) -> RemoteError:
+        return RemoteError(f"the connection broke: {self._problem}", kind="connection broke")
+
+    async def _woken(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _break(self, problem: str) -> None:
+        self._problem = self._problem or problem
+        self.can_go_on = False
+        self._wake()
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+
+    def data_received(self, data: bytes) -> None:
+        self._read_s = self._clock.now()
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._break(str(error))
+        if not self._has_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._break(f"the head of the reply has more than {MAX_HEAD_BYTES} bytes")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._has_head and not self._is_framed:
+            self.has_ended = True
+        self._break(str(error or "the server closed it before its reply's end"))
+
+    # What the parser calls
+
+    def on_message_begin(self) -> None:
+        if self.has_ended:
+            self._break("the server says what nobody asked for")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"content-type":
+            self.kind = value
+        elif name == b"content-length" or (name == b"transfer-encoding" and b"chunked" in value.lower()):
+            self._is_framed = True
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        self._has_head = self.status >= FIRST_FINAL
+        self._wake()
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append((self._read_s, data))
+        self._num_waiting += len(data)
+        if self._num_waiting >= self._num_wanted:
+            self._wake()
+            if self._num_waiting > MAX_WAITING_BYTES:
+                assert self._transport is not None, "pieces come over a connection"
+                self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self._has_head:  # not one of those that only say that another comes
+            self.can_go_on = self._is_framed and self._problem is None and self._parser.should_keep_alive()
+            self.has_ended = True
+            self._wake()
 
 
 async def _json_of(reply: Reply, path: str) -> Any:

@@ -15,6 +15,8 @@ from twostroke.traffic.event_stream import DONE, EventDecoder, read_chunk
 from twostroke.traffic.http_client import HttpClient
 from twostroke.traffic.outcome import Outcome
 
+HOLD_BYTES = 2**18  # of an answer, about a thousand tokens, are read after they came
+PIECES_AT_ONCE = 32  # some tenths of a millisecond, in which no other answer's bytes get their time
 LENGTH_FIELDS = ("ignore_eos", "min_tokens")
 
 
@@ -87,12 +89,16 @@ class Server:
                 raise RemoteError(await reply.problem(), kind=f"http {reply.status}")
             if reply.kind != "text/event-stream":
                 raise RemoteError(f"the reply is {reply.kind or 'of no kind'}, no event stream", kind="no stream")
-            async for time_s, data in reply.pieces():
+            num_read = 0
+            async for time_s, data in reply.pieces(hold_bytes=HOLD_BYTES):
                 for event in decoder.feed(data):
                     if event == DONE:
                         is_done, outcome.end_s = True, time_s
                     else:
                         outcome.take(time_s, read_chunk(event))
+                num_read += 1
+                if num_read % PIECES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         outcome.num_comments = decoder.num_comments
         if not is_done and outcome.finish_reason is None:
             raise RemoteError("the stream ended without finish_reason or [DONE]", kind="stream cut")

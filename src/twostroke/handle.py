@@ -117,6 +117,7 @@ class ResultCollector:
                 self._listener(event)
         finally:
             if self._finish is not None:
+                self._listener = None  # who listens may hold the handle: neither keeps the other from being freed
                 self._done.set()
 
     def wait(self, timeout_s: float | None) -> Result:

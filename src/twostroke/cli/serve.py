@@ -67,6 +67,9 @@ def serve(
         raise ConfigError("--api-key is empty: give a key, or leave it out to serve whoever reaches the port")
     sources = model or [DEFAULT_MODEL]
     with leaving_on_interrupt():  # the web framework and the engine: half a second
+        from twostroke.serve.heap import use_few_arenas
+
+        use_few_arenas()
         from twostroke.footprint import free_memory_bytes
         from twostroke.model.shelf import Shelf
         from twostroke.serve.json_log import log_in_json

@@ -368,6 +368,7 @@ class Engine:
             live.stream.finish(sequences[0], reason, now_s=self._clock.now(), kv=kv, error=live.error)
         except Exception:  # its neighbours are yet to hear theirs
             logger.exception("request %s could not be told its end", request_id)
+        live.members.clear()  # they hold each other, and with them tokens, history and grammar
 
     def _learn(self, plan: StepPlan, result: StepResult, *, has_drafts: bool, wall_s: float, draft_s: float) -> None:
         self._fit.observe(plan.rows, wall_s=wall_s - draft_s)

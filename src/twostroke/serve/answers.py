@@ -186,6 +186,7 @@ class Answers:
             except BaseException:
                 self._drop(firsts[place:])
                 self.cancel(CancelCause.REFUSED)
+                self._start = None
                 raise
 
     def _drop(self, firsts: Sequence[int]) -> None:
@@ -280,6 +281,7 @@ class Answers:
             return
         self.has_ended = True
         self.stop_clock()
+        self._start = None  # it holds these answers, which are freed with their reply, not once a collector comes by
         for observe in self._end_observers:
             observe(self)
 

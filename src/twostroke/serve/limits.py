@@ -20,6 +20,7 @@ class LimitsConfig:
     keep_alive_s: float = 10.0  # a stream says something at least this often, so that proxies keep it open
     progress_s: float = 0.5  # between two looks at a prefill, where they were asked for
     max_kept_requests: int = 1000  # finished ones whose ledgers can be asked for
+    max_kept_bytes: int = 8 * 2**20  # of their records: two to three KB each, and far more after a crowd
     drain_s: float = 30.0  # after SIGTERM running answers have this long to end
     stall_s: float = 60.0  # without a step while answers are owed: their clients are told
     answer_s: float = 10.0  # the engine tells its counts between two steps; later than this it stands still

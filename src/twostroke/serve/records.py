@@ -1,8 +1,10 @@
 """What is kept of a request: its state while it runs, and for some time its ledger after it ended.
 
-Answers tell it their events; the routes of /v1/requests read it. Bounded, and gone with the process.
+Answers tell it their events; the routes of /v1/requests read it. Bounded in number and in bytes, and gone with the
+process.
 """
 
+import json
 from collections import OrderedDict
 from typing import Any
 
@@ -14,16 +16,27 @@ from twostroke.view.json_report import json_ledger
 
 
 class RequestRecords:
-    """Running requests by id, and the records of the last that ended."""
+    """Running requests by id, and the records of the last that ended, as JSON.
 
-    def __init__(self, *, max_kept: int) -> None:
+    A ledger names every request that its own waited for: as objects a record takes more than twice the memory, and
+    one of many answers may have megabytes. Whatever its size, the last is kept.
+    """
+
+    def __init__(self, *, max_kept: int, max_bytes: int) -> None:
         self._running: dict[str, Answers] = {}
-        self._ended: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._ended: OrderedDict[str, bytes] = OrderedDict()
         self._max_kept = max_kept
+        self._max_bytes = max_bytes
+        self.num_bytes = 0  # of those that ended
 
     def __len__(self) -> int:
         """Running ones."""
         return len(self._running)
+
+    @property
+    def num_kept(self) -> int:
+        """Of those that ended."""
+        return len(self._ended)
 
     @property
     def running(self) -> list[Answers]:
@@ -45,20 +58,27 @@ class RequestRecords:
         """Called once the last answer has ended."""
         if answers.request_id is not None:
             self.close(answers)
-            self._ended[answers.request_id] = record_of(answers)
+            self._keep(answers.request_id, answers)
             self._ended.move_to_end(answers.request_id)
-            while len(self._ended) > self._max_kept:
-                self._ended.popitem(last=False)
+            while len(self._ended) > 1 and (len(self._ended) > self._max_kept or self.num_bytes > self._max_bytes):
+                self.num_bytes -= len(self._ended.popitem(last=False)[1])
 
     def observe_sent(self, answers: Answers) -> None:
         """Its reply is with the client: the record tells that too, if it is still kept."""
         if answers.request_id is not None and answers.request_id in self._ended:
-            self._ended[answers.request_id] = record_of(answers)
+            self._keep(answers.request_id, answers)
+
+    def _keep(self, request_id: str, answers: Answers) -> None:
+        record = json.dumps(record_of(answers)).encode()
+        self.num_bytes += len(record) - len(self._ended.get(request_id, b""))
+        self._ended[request_id] = record
 
     def find(self, request_id: str) -> dict[str, Any] | None:
         """The record of a request, running or ended."""
-        answers = self._running.get(request_id)
-        return self._ended.get(request_id) if answers is None else record_of(answers)
+        if (answers := self._running.get(request_id)) is not None:
+            return record_of(answers)
+        record = self._ended.get(request_id)
+        return None if record is None else dict(json.loads(record))
 
 
 def record_of(answers: Answers) -> dict[str, Any]:

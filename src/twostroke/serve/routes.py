@@ -41,7 +41,7 @@ class Routes:
     """Requests on their way: taken, given their model, answered, cancelled."""
 
     def __init__(self, models: ModelRegistry, *, limits: LimitsConfig) -> None:
-        self.records = RequestRecords(max_kept=limits.max_kept_requests)
+        self.records = RequestRecords(max_kept=limits.max_kept_requests, max_bytes=limits.max_kept_bytes)
         self.metrics = ServerMetrics()
         self.is_draining = False
         self.at_close: list[Callable[[], None]] = []  # called when no time is left
@@ -275,7 +275,8 @@ class Routes:
         record = self.records.find(request_id)
         if record is None:
             raise ApiError(
-                f"no request {request_id[:64]!r} runs here or is among the last {self._limits.max_kept_requests}",
+                f"no request {request_id[:64]!r} runs here or is among the last that are kept: "
+                f"{self._limits.max_kept_requests} at the most, of {self._limits.max_kept_bytes} bytes together",
                 status=404,
                 code="request_not_found",
             )

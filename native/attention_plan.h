@@ -24,9 +24,12 @@ class AttentionPlan {
   public:
     // Query rows of a tile: 96 keep scores and queries of head_dim <= 128 in half of L2.
     static constexpr int32_t kTileRows = 96;
+    // Tokens a tile may be cut down to where threads would have too little to share.
+    static constexpr int32_t kMinTileTokens = 8;
     // Rows with at most so many tokens may be cut into chunks.
     static constexpr int32_t kSplitTokens = 4;
-    // With fewer (entry, kv head) pairs per thread than this, chunks become work of their own.
+    // With fewer (entry, kv head) pairs per thread than this, tiles become smaller, or chunks work of their
+    // own.
     static constexpr int32_t kPairsPerThread = 4;
 
     AttentionPlan(const Frame& frame, int32_t num_kv_heads, int32_t heads_per_kv, int32_t window);
@@ -56,6 +59,7 @@ class AttentionPlan {
     const AttendEntry& entry(int32_t index) const { return entries_[index]; }
 
   private:
+    int32_t num_tiles(int32_t num_tokens) const;
     void add_row(int32_t row);
 
     const Frame& frame_;

@@ -61,7 +61,7 @@ const Instr* find_op(std::span<const Instr> instrs, Op op) {
 
 // attend, with the kv_write and the head-wise ops before it when they are in its group.
 //
-// When every row fits one tile, the thread that attends a row's kv head writes its K and V first; otherwise
+// When every row is one tile, the thread that attends a row's kv head writes its K and V first; otherwise
 // all K and V are written before all threads meet once more.
 class AttentionGroup : public Group {
   public:

@@ -16,7 +16,7 @@ constexpr int32_t kTokenBlock = 128;
 // to come, from its own caches. Shares of fewer tokens would read the weights too often.
 constexpr int32_t kMinShareTokens = 16;
 // Pieces a thread's share is cut into, so that a late thread's rest can be taken over.
-constexpr int32_t kPiecesPerThread = 6;
+constexpr int32_t kPiecesPerThread = 12;
 
 // [row ops] -> prepare -> one linear or logits -> [element-wise ops on its outputs, panel by panel].
 class LinearGroup : public Group {

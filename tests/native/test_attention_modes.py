@@ -1,7 +1,8 @@
 """The ways a step is cut for attention - tiles, whole rows, chunks of a row - give the same bits for every shape.
 
-A row of more than a tile is computed in tiles; few short rows over many keys are split into chunks of 256; more rows
-than there is work to share stay whole. The mode follows from the company a row keeps, so a token must not show it.
+A row of more than a tile is computed in tiles, smaller ones where threads would have too little to share; few short
+rows over many keys are split into chunks of 256; more rows than there is work to share stay whole. The mode follows
+from the company a row keeps, so a token must not show it.
 """
 
 from collections.abc import Sequence
@@ -50,6 +51,21 @@ def last_tokens(
     rows: list[Row] = [(ids[old:], old, blocks_of(len(ids)))]
     rows += [([row], 0, [63 - row]) for row in range(company)]
     return model.run(reader, rows)[:new]
+
+
+@EVERY_ISA
+@EVERY_PRECISION
+@pytest.mark.parametrize("new", [7, 8, 15, 16, 26, 97, 130])
+def test_tiles_cut_for_more_threads_have_the_same_bits(isa: str, precision: Precision, new: int) -> None:
+    model = AttentionModel(Heads(3, 1, 18, window=40), num_ids=LENGTH)
+    ids, old = list(range(LENGTH)), LENGTH - new
+    found = []
+    for threads in (1, 2, 3):
+        reader = model.make_reader(precision=precision, isa=isa, threads=threads)
+        model.run(reader, [(ids[:old], 0, blocks_of(LENGTH))])
+        found.append(model.run(reader, [(ids[old:], old, blocks_of(LENGTH))]))
+    assert same_bits(found[0], found[1])
+    assert same_bits(found[0], found[2])
 
 
 @EVERY_ISA

@@ -20,7 +20,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from server_client import Reply, Server, ask, get
+from server_client import Server
+
+from twostroke.traffic.event_loop import new_event_loop
+from twostroke.traffic.http_client import Address, HttpClient
+from twostroke.traffic.server import HOLD_BYTES, first_model
 
 PERSON = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
 WORDS = ("stone", "river", "bread", "window", "paper", "horse", "cloud", "music", "winter", "glass")
@@ -36,7 +40,16 @@ class Seen:
     num_cancelled: int = 0
 
 
-async def one(port: int, model: str, number: int, rng: random.Random, seen: Seen) -> None:
+async def ask(client: HttpClient, path: str, fields: dict[str, Any], *, name: str) -> tuple[int, float]:
+    """Status of a reply, and seconds from the sending of its request until its end was read."""
+    body, start_s = json.dumps(fields).encode(), client.clock.now()
+    async with client.ask("POST", path, body, headers=(f"X-Request-Id: {name}",)) as reply:
+        async for _ in reply.pieces(hold_bytes=HOLD_BYTES):
+            pass
+        return reply.status, reply.end_s - start_s
+
+
+async def one(client: HttpClient, model: str, number: int, rng: random.Random, seen: Seen) -> None:
     words = " ".join(rng.choice(WORDS) for _ in range(rng.choice((3, 20, 80))))
     is_chat, is_stream = rng.random() < 0.5, rng.random() < 0.5
     fields: dict[str, Any] = {"model": model, "max_tokens": rng.choice((1, 4, 12, 24)), "stream": is_stream}
@@ -47,15 +60,15 @@ async def one(port: int, model: str, number: int, rng: random.Random, seen: Seen
     elif kind == "structured":
         fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "p", "schema": PERSON}}
     name, path = f"q{number}", "/v1/chat/completions" if is_chat else "/v1/completions"
-    reply = Reply()
-    asking = asyncio.ensure_future(ask(port, path, json.dumps(fields).encode(), request_id=name, reply=reply))
+    asking = asyncio.ensure_future(ask(client, path, fields, name=name))
     if kind == "cancelled":
         await asyncio.wait({asking}, timeout=rng.random() * 0.2)
-        await get(port, f"/v1/requests/{name}", method="DELETE")
-    await asking
-    record = (await get(port, f"/v1/requests/{name}")).body
-    if "answers" not in record or reply.status not in (200, 499):
-        raise SystemExit(f"{name} {kind}: {reply.status} {reply.body} {reply.events[-1:]}, record {record}")
+        async with client.ask("DELETE", f"/v1/requests/{name}") as reply:
+            await reply.body()
+    status, client_s = await asking
+    record = await client.get(f"/v1/requests/{name}")
+    if status not in (200, 499):
+        raise SystemExit(f"{name} {kind}: {status}, record {record}")
     if not record["answers"]:  # cancelled before the engine heard of it
         seen.num_cancelled += 1
         return
@@ -64,7 +77,7 @@ async def one(port: int, model: str, number: int, rng: random.Random, seen: Seen
     is_cut = last["finish_reason"] == "cancelled"
     seen.num_cancelled += is_cut
     label = f"{name} {kind} stream={is_stream}"
-    seen.rows.append((reply.end_s - reply.start_s, last["e2e_s"], total_s, label, is_cut))
+    seen.rows.append((client_s, last["e2e_s"], total_s, label, is_cut))
     seen.overheads.append(last["ledger"].get("overhead", 0.0) / last["e2e_s"])
 
 
@@ -73,30 +86,30 @@ def sum_of(ledger: dict[str, Any]) -> float:
     return float(parts + sum(stall["time_s"] for stall in ledger["stall"]))
 
 
-async def mixed(port: int, model: str, options: argparse.Namespace) -> Seen:
+async def mixed(client: HttpClient, model: str, options: argparse.Namespace) -> Seen:
     rng, seen, numbers = random.Random(options.seed), Seen(), iter(range(options.requests))
     end_s = time.monotonic() + options.seconds
 
-    async def client() -> None:
+    async def ask_in_turn() -> None:
         for number in numbers:
             if time.monotonic() > end_s:
                 return
-            await one(port, model, number, rng, seen)
+            await one(client, model, number, rng, seen)
 
-    await asyncio.gather(*(client() for _ in range(options.clients)))
+    await asyncio.gather(*(ask_in_turn() for _ in range(options.clients)))
     return seen
 
 
-async def planted(port: int, model: str, rng: random.Random) -> tuple[float, float]:
+async def planted(client: HttpClient, model: str, rng: random.Random) -> tuple[float, float]:
     """Seconds a stream lost to others, and those of them charged to a long prompt that came beside it."""
+    path = "/v1/completions"
     stream = {"model": model, "prompt": "Once upon a time", "max_tokens": 200, "stream": True, "ignore_eos": True}
-    victim = asyncio.ensure_future(ask(port, "/v1/completions", json.dumps(stream).encode(), request_id="victim"))
+    victim = asyncio.ensure_future(ask(client, path, stream, name="victim"))
     await asyncio.sleep(0.2)
     prompt = [rng.randrange(1000, 20_000) for _ in range(PLANT)]
     plant = {"model": model, "prompt": prompt, "max_tokens": 1, "ignore_eos": True}
-    planting = asyncio.ensure_future(ask(port, "/v1/completions", json.dumps(plant).encode(), request_id="plant"))
-    await asyncio.gather(victim, planting)
-    (answer,) = (await get(port, "/v1/requests/victim")).body["answers"]
+    await asyncio.gather(victim, ask(client, path, plant, name="plant"))
+    (answer,) = (await client.get("/v1/requests/victim"))["answers"]
     stalls = answer["ledger"]["stall"]
     return sum(each["time_s"] for each in stalls), sum(
         each["time_s"] for each in stalls if each["request_id"] == "plant"
@@ -134,12 +147,14 @@ def report(seen: Seen, stall_s: float, charged_s: float) -> bool:
 async def run(options: argparse.Namespace, log: Path) -> bool:
     server = Server(["-m", options.model], log)
     await asyncio.to_thread(server.start)
+    client = HttpClient(Address.of(f"http://127.0.0.1:{server.port}"))
     try:
-        (model,) = [entry["id"] for entry in (await get(server.port, "/v1/models")).body["data"]]
-        await planted(server.port, model, random.Random(0))  # warms up
-        stall_s, charged_s = await planted(server.port, model, random.Random(1))
-        return report(await mixed(server.port, model, options), stall_s, charged_s)
+        model, _ = await first_model(client)
+        await planted(client, model, random.Random(0))  # warms up
+        stall_s, charged_s = await planted(client, model, random.Random(1))
+        return report(await mixed(client, model, options), stall_s, charged_s)
     finally:
+        await client.close()
         server.kill()
 
 
@@ -150,8 +165,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--seed", type=int, default=1)
-    with tempfile.TemporaryDirectory() as folder:
-        holds = asyncio.run(run(parser.parse_args(), Path(folder) / "log"))
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        holds = runner.run(run(parser.parse_args(), Path(folder) / "log"))
     sys.exit(0 if holds else 1)
 
 

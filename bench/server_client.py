@@ -154,10 +154,15 @@ async def read_reply(reader: asyncio.StreamReader, reply: Reply, *, pause_s: flo
             if line.startswith(b"data: "):
                 await asyncio.sleep(pause_s)
                 _take_event(reply, line[6:])
+        reply.end_s = time.perf_counter()
     else:
-        raw = await (_whole_chunks(reader) if "chunked" in top else reader.read())
+        raw = await (_whole_chunks(reader) if "chunked" in top else reader.readexactly(_length(top)))
+        reply.end_s = time.perf_counter()
         reply.body = json.loads(raw) if "application/json" in top else raw.decode()
-    reply.end_s = time.perf_counter()
+
+
+def _length(top: str) -> int:
+    return int(top.split("content-length: ")[1].split("\r\n")[0])
 
 
 def _take_event(reply: Reply, data: bytes) -> None:

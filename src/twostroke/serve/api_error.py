@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.responses import JSONResponse, Response
+
 from twostroke.errors import CapacityError, ChatTemplateError, ParamsError, QueueFullError, RequestError
 
 INVALID_REQUEST = "invalid_request_error"
@@ -40,6 +42,11 @@ class ApiError(Exception):
     def body_for(self, path: str) -> dict[str, Any]:
         """In the form of the API that the path of the request belongs to."""
         return self.ollama_body if path.startswith(OLLAMA_PATHS) else self.body
+
+
+def error_response(error: ApiError, *, path: str) -> Response:
+    """What the client of a request to `path` gets instead of its answer."""
+    return JSONResponse(error.body_for(path), status_code=error.status, headers=error.headers)
 
 
 def as_api_error(

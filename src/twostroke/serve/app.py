@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from twostroke.model.shelf import Shelf
-from twostroke.serve.api_error import ApiError
+from twostroke.serve.api_error import ApiError, error_response
 from twostroke.serve.body import cut
 from twostroke.serve.hosts import HostCheck, HostNames
 from twostroke.serve.limits import LimitsConfig
@@ -89,7 +89,7 @@ def _add_ollama(app: FastAPI, routes: OllamaRoutes, *, dependencies: Sequence[De
 
 async def _answer_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return JSONResponse(error.body_for(request.url.path), status_code=error.status, headers=error.headers)
+    return error_response(error, path=request.url.path)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:

@@ -10,6 +10,7 @@ from twostroke.serve.api_error import OLLAMA_PATHS, ApiError
 from twostroke.serve.limits import LimitsConfig
 
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1  # beyond these no field of any route has a meaning
+ARRIVAL = "arrival_s"  # in the state of a request: when its last byte was read, where the connection tells it
 FORM = "application/x-www-form-urlencoded"
 MAX_LEVELS = 128  # of arrays and objects: templates and compilers recurse over what is inside
 MAX_SHOWN = 60  # characters of what a client sent that a message repeats

@@ -1,7 +1,8 @@
 """HTTP/1.1 on one connection: uvicorn's protocol over httptools, which writes a token in a fraction of h11's time.
 
 Given to uvicorn by the server. Adds what httptools leaves to its user: a limit on what a client sends outside of
-bodies, answers to clients that would rather speak HTTP/2, and that no error is written into a running answer.
+bodies, answers to clients that would rather speak HTTP/2, that no error is written into a running answer, and when a
+request was complete: everything that happens to it from then on is the server's time.
 """
 
 from typing import cast
@@ -9,6 +10,10 @@ from typing import cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from twostroke.core.clock import WallClock
+from twostroke.serve.body import ARRIVAL
+
+CLOCK = WallClock()
 MAX_HEAD_BYTES = 65_536  # of a head, or of the frames around a body: some times what any client sends
 PART_BYTES = 2048  # parsed at once: what is behind the end of a head counts for the next
 INVALID = "Invalid HTTP request received."
@@ -68,4 +73,5 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._num_bytes = 0
         if not self.parser.should_upgrade():
+            self.scope["state"][ARRIVAL] = CLOCK.now()
             super().on_message_complete()

@@ -7,7 +7,7 @@ has numbers of its own; a scrape tells them apart by `model_name`.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -56,7 +56,7 @@ class ModelMetrics:
         self._step_times = {kind: Tally(SECONDS) for kind in KINDS}
         self._step_tokens = Tally(TOKENS)
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of answers that ended.")
-        self._tokens = self._counter("generation_tokens", "Tokens of answers.")
+        self._num_tokens = 0  # of answers; a counter of the library takes a lock for each
         self._ends = self._counter("request_success", "Answers that ended, by how.", labels=("finished_reason",))
         self._parts = self._counter("ledger_seconds", "Time of answers that ended, by name.", labels=("part",))
         self._stalls = self._counter("stall_seconds", "Time answers lost to other work.", labels=("kind",))
@@ -78,26 +78,26 @@ class ModelMetrics:
     def observe(self, answers: Answers, index: int, event: Event) -> None:
         """Called on the event loop with every event of every answer."""
         key = (id(answers), index)
-        latest = self._latest.get(key)
         if isinstance(event, TokenEvent):
-            self._tokens.inc()
-            self._latest[key] = self._follow(answers, event.time_s, latest)
+            self._num_tokens += 1
+            self._follow(answers, key, event.time_s)
         else:
-            self._observe_gaps(latest)
+            self._observe_gaps(self._latest.pop(key, None))
             self._observe_end(answers, index, event)
-            self._latest.pop(key, None)
         if len(self._new_steps) >= MAX_NEW:
             self.settle()
 
-    def _follow(self, answers: Answers, time_s: float, latest: "_Latest | None") -> "_Latest":
-        """The answer's newest step with a token of `time_s`; the gaps before a step are known when it is over."""
+    def _follow(self, answers: Answers, key: tuple[int, int], time_s: float) -> None:
+        """A token of the answer's newest step; the gaps before a step are known when it is over."""
+        latest = self._latest.get(key)
         if latest is None:
             self._ttft.observe(time_s - answers.arrival_s)
-            return _Latest(time_s, time_s, 0)
-        if time_s == latest.time_s:
-            return latest._replace(num_tokens=latest.num_tokens + 1)
-        self._observe_gaps(latest)
-        return _Latest(latest.time_s, time_s, 1)
+            self._latest[key] = _Latest(time_s, time_s, 0)
+        elif time_s == latest.time_s:
+            latest.num_tokens += 1
+        else:
+            self._observe_gaps(latest)
+            latest.before_s, latest.time_s, latest.num_tokens = latest.time_s, time_s, 1
 
     def _observe_gaps(self, latest: "_Latest | None") -> None:
         """k tokens of one step get a k-th of the gap each."""
@@ -179,6 +179,7 @@ class ModelMetrics:
             if self._steps[kind]:
                 tally.tell(times, (kind,))
         yield from (gaps, tokens, times)
+        yield CounterMetricFamily(f"{PREFIX}_generation_tokens", "Tokens of answers.", value=self._num_tokens)
 
 
 def _histogram(name: str, text: str, *, labels: tuple[str, ...] = ()) -> HistogramMetricFamily:
@@ -214,7 +215,8 @@ class ServerMetrics:
         return generate_latest(_Scrape(families.values()))
 
 
-class _Latest(NamedTuple):
+@dataclass(slots=True)
+class _Latest:
     """The newest step of a running answer: when the one before it was told, when it was, and its tokens."""
 
     before_s: float

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 from twostroke.core.clock import WallClock
 from twostroke.serve.answer_api import AnswerApi, WishT
 from twostroke.serve.answers import Answers, CancelCause, EventBridge
-from twostroke.serve.api_error import ApiError
-from twostroke.serve.body import parse_object, read_body
+from twostroke.serve.api_error import ApiError, error_response
+from twostroke.serve.body import ARRIVAL, parse_object, read_body
 from twostroke.serve.delivery import DeliveredReply
 from twostroke.serve.embeddings import EmbeddingsApi
 from twostroke.serve.json_body import MANY_ANSWERS, json_body
@@ -90,7 +90,7 @@ class Routes:
         self.records.open(answers)  # while its body is read and its model loaded too: it holds a place
         try:
             body = await read_body(request, self._limits)
-            arrival_s = self._clock.now()
+            arrival_s = request.scope.get("state", {}).get(ARRIVAL, self._clock.now())
             wish, slot = await asyncio.to_thread(self._read, body, api)  # seconds, for a hostile body
             if slot.watchdog.is_stalled:
                 raise stalled()
@@ -155,8 +155,12 @@ class Routes:
             stream = api.stream(wish, answers, use.model)
             reply: Response = StreamedReply(stream, answers, media_type=api.stream_type, headers=headers)
             return self._delivered(reply, answers, use.slot)
-        body = await self._whole(request, wish, answers, api, use=use)
-        reply = Response(body, media_type="application/json", headers=headers)
+        try:
+            body = await self._whole(request, wish, answers, api, use=use)
+            reply = Response(body, media_type="application/json", headers=headers)
+        except ApiError as error:
+            self.metrics.observe_refusal(error)
+            reply = error_response(error, path=request.url.path)
         return self._delivered(reply, answers, use.slot)
 
     def _delivered(self, reply: Response, answers: Answers, slot: ModelSlot) -> Response:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -82,6 +82,11 @@ class Reply:
             if connection.has_ended:
                 return
 
+    @property
+    def end_s(self) -> float:
+        """When its end was read, on the client's clock; 0 before."""
+        return self._connection.end_s
+
     async def body(self) -> bytes:
         return b"".join([piece async for _, piece in self.pieces()])
 
@@ -119,12 +124,15 @@ class HttpClient:
             return await _json_of(reply, path)
 
     @contextlib.asynccontextmanager
-    async def ask(self, method: str, path: str, body: bytes = b"") -> AsyncIterator[Reply]:
+    async def ask(
+        self, method: str, path: str, body: bytes = b"", *, headers: Sequence[str] = ()
+    ) -> AsyncIterator[Reply]:
         """The reply to one request. Left before the body's end, the connection is closed, which tells the server.
 
         Raises RemoteError where nobody listens or the connection breaks.
         """
-        lines = [f"{method} {self.address.prefix}{path} HTTP/1.1", *self._headers, f"Content-Length: {len(body)}"]
+        top = f"{method} {self.address.prefix}{path} HTTP/1.1"
+        lines = [top, *self._headers, *headers, f"Content-Length: {len(body)}"]
         if body:
             lines.append("Content-Type: application/json")
         connection = await self._asked("\r\n".join([*lines, "", ""]).encode() + body)
@@ -184,6 +192,7 @@ class _Connection(asyncio.Protocol):
         self.status = 0
         self.kind = b""
         self.has_ended = False
+        self.end_s = 0.0
         self.can_go_on = False  # another request may be sent
         self._has_head = False
         self._is_framed = False  # says where its body ends; else the connection's end does
@@ -260,7 +269,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._has_head and not self._is_framed:
-            self.has_ended = True
+            self.has_ended, self.end_s = True, self._clock.now()
         self._break(str(error or "the server closed it before its reply's end"))
 
     # What the parser calls
@@ -293,7 +302,7 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._has_head:  # not one of those that only say that another comes
             self.can_go_on = self._is_framed and self._problem is None and self._parser.should_keep_alive()
-            self.has_ended = True
+            self.has_ended, self.end_s = True, self._read_s
             self._wake()
 
 

@@ -1,5 +1,6 @@
 // The program reader, its threads and its KV store; row ops one at a time for their tests.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -25,6 +27,7 @@ namespace twostroke {
 namespace {
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Words = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ids = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Blocks = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -131,7 +134,7 @@ class BoundProgram {
     void finish(const std::vector<std::pair<int32_t, int32_t>>& groups) { program_.finish(groups); }
 
     std::string step(Ids token_ids, Ids row_starts, Ids row_positions, const std::vector<Blocks>& tables,
-                     Ids selected, Logits logits) {
+                     Ids selected, Logits logits, const std::optional<Words>& wanted) {
         const size_t num_rows = row_positions.size();
         if (row_starts.size() != num_rows + 1)
             return "row_starts must have one entry more than row_positions";
@@ -151,6 +154,10 @@ class BoundProgram {
         input.selected = selected.data();
         input.num_selected = static_cast<int32_t>(selected.size());
         input.logits = logits.data();
+        if (wanted) {
+            input.wanted = wanted->data();
+            input.num_wanted_words = static_cast<int32_t>(wanted->size());
+        }
         nb::gil_scoped_release released;
         return program_.step(input);
     }
@@ -251,7 +258,9 @@ void bind_program(nb::module_& m) {
         .def("add", &BoundProgram::add, nb::kw_only(), nb::arg("op"), nb::arg("name"), nb::arg("inputs"),
              nb::arg("outputs"), nb::arg("weights"), nb::arg("vectors"), nb::arg("ints"), nb::arg("floats"))
         .def("finish", &BoundProgram::finish)
-        .def("step", &BoundProgram::step)
+        .def("step", &BoundProgram::step, nb::arg("token_ids"), nb::arg("row_starts"),
+             nb::arg("row_positions"), nb::arg("block_tables"), nb::arg("selected"), nb::arg("logits"),
+             nb::arg("wanted") = nb::none())
         .def("first_reads", &BoundProgram::first_reads, nb::arg("worker"))
         .def_prop_ro("memory_bytes", &BoundProgram::memory_bytes);
     bind_rows(m);

@@ -28,6 +28,10 @@ struct StepInput {
     const int32_t* selected = nullptr;
     int32_t num_selected = 0;
     float* logits = nullptr;
+    // A bit per vocabulary id, kPanelRows to a word: a panel of the head without one is left out, and so are
+    // those past the words; their logits come as -inf. Null: all are wanted.
+    const uint32_t* wanted = nullptr;
+    int32_t num_wanted_words = 0;
 };
 
 struct Limits {

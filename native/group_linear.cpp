@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 #include "group.h"
@@ -150,6 +151,12 @@ class LinearGroup : public Group {
 
     void run_panel(int32_t panel, int32_t first_token, int32_t num_tokens, const Activations& in,
                    const Scratch& scratch) const;
+    bool is_wanted(int32_t panel) const {
+        const StepInput& step = frame_.step;
+        if (linear_.op != Op::logits || step.wanted == nullptr) return true;
+        return panel < step.num_wanted_words && step.wanted[panel] != 0;
+    }
+    void leave_out(int32_t panel, int32_t first_token, int32_t num_tokens) const;
     void run_epilogue(const Epilogue& epilogue, int32_t first_token, int32_t num_tokens, int32_t column,
                       int32_t width, float* tiles) const;
 
@@ -211,8 +218,12 @@ void LinearGroup::run(Worker& worker, ReadAhead& ahead) const {
         const int32_t count = std::min(kTokenBlock, num_tokens * (share + 1) / num_shares - first);
         if (count <= 0) return;
         const Activations in = prepared.from(first);
-        for (int32_t panel = index * piece_; panel < std::min(num_panels_, (index + 1) * piece_); ++panel)
-            run_panel(panel, first, count, in, scratch);
+        for (int32_t panel = index * piece_; panel < std::min(num_panels_, (index + 1) * piece_); ++panel) {
+            if (is_wanted(panel))
+                run_panel(panel, first, count, in, scratch);
+            else
+                leave_out(panel, first, count);
+        }
     });
     ahead.next_phase();
     worker.barrier([&] { return ahead.pull(); });
@@ -238,6 +249,18 @@ void LinearGroup::run_panel(int32_t panel, int32_t first_token, int32_t num_toke
     }
     for (const Epilogue& epilogue : epilogues_)
         run_epilogue(epilogue, first_token, num_tokens, column, width, scratch.tiles);
+}
+
+// Nothing of it is read: no row draws one of its tokens.
+void LinearGroup::leave_out(int32_t panel, int32_t first_token, int32_t num_tokens) const {
+    const int32_t column = panel * kPanelRows;
+    const int32_t width = std::min(kPanelRows, linear_.weights[0]->rows - column);
+    for (const Place& place : results_) {
+        if (place.tile >= 0) continue;
+        const Columns out = columns(place, first_token, column, nullptr);
+        for (int32_t t = 0; t < num_tokens; ++t)
+            std::fill_n(out.base + t * out.stride, width, -std::numeric_limits<float>::infinity());
+    }
 }
 
 void LinearGroup::run_epilogue(const Epilogue& epilogue, int32_t first_token, int32_t num_tokens,

@@ -1,6 +1,7 @@
 #include "sample_row.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -18,6 +19,13 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kMargins[] = {4.0f, 8.0f, 16.0f, kInfinity};
 constexpr size_t kMany = 2048;      // more are not listed: passes over the whole row are faster then
 constexpr double kRounding = 1e-3;  // covers the rounding of a bound on scores
+
+// A block of which nothing is allowed.
+constexpr auto kNothing = [] {
+    std::array<float, kLogitBlock> block{};
+    block.fill(-kInfinity);
+    return block;
+}();
 
 constexpr uint64_t kLastRank = std::numeric_limits<uint64_t>::max();
 
@@ -131,9 +139,16 @@ void RowSampler::penalise(Stage stage, const SamplingState& state) {
 
 void RowSampler::keep_allowed(const SamplingState& state) {
     for (int32_t block = 0; block < row_.count(); ++block) {
+        const int32_t size = row_.size(block);
+        const uint64_t whole = ~uint64_t{0} >> (kLogitBlock - size);
+        const uint64_t allowed = state.allowed_in(block) & whole;
+        if (allowed == whole) continue;
+        if (allowed == 0) {
+            blocks_[block] = kNothing.data();
+            continue;
+        }
         float* const copy = copies_.data() + num_copied_;
-        for (int32_t i = 0; i < row_.size(block); ++i)
-            copy[i] = state.is_allowed(block * kLogitBlock + i) ? blocks_[block][i] : -kInfinity;
+        kernels_.keep(blocks_[block], size, allowed, copy);
         blocks_[block] = copy;
         num_copied_ += kLogitBlock;
     }

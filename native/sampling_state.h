@@ -34,9 +34,12 @@ class SamplingState {
 
     // Only tokens whose bit is set may be drawn next; no words: every token.
     void allow(std::vector<uint32_t> words) { allowed_ = std::move(words); }
-    bool is_allowed(int32_t id) const {
-        const size_t word = static_cast<size_t>(id) / 32;
-        return word < allowed_.size() && (allowed_[word] >> (id % 32) & 1) != 0;
+    // A bit per id from 64 * block on.
+    uint64_t allowed_in(int32_t block) const {
+        const size_t word = static_cast<size_t>(block) * 2;
+        const uint64_t low = word < allowed_.size() ? allowed_[word] : 0;
+        const uint64_t high = word + 1 < allowed_.size() ? allowed_[word + 1] : 0;
+        return low | high << 32;
     }
     bool has_mask() const { return !allowed_.empty(); }
     // Empty from their first position on.

@@ -55,6 +55,8 @@ inline constexpr uint32_t kTailWord = 0xFF800000;
 inline constexpr float kNoiseBelowTail = 9 * 0.693147182f;
 
 struct SampleKernels {
+    // The first `n` logits of a block where their bits are set, -inf where not.
+    void (*keep)(const float* block, int32_t n, uint64_t bits, float* out);
     // The maximum of each block. False when a logit is NaN; the maxima mean nothing then.
     bool (*maxima)(const LogitBlocks& row, float* block_max);
     // Ascending ids of the logits from `floor` up to `ceiling`; returns how many. Room for every id of the

@@ -111,6 +111,7 @@ class Program:
         block_tables: list[npt.NDArray[np.int32]],
         selected: npt.NDArray[np.int32],
         logits: npt.NDArray[np.float32],
+        wanted: npt.NDArray[np.uint32] | None = None,
     ) -> str: ...
     def first_reads(self, worker: int) -> list[list[tuple[int, int]]]: ...
     @property

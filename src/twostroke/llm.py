@@ -501,7 +501,7 @@ class LLM:
 
     def use_of(self, steps: Sequence[StepRecord], peaks: Peaks) -> tuple[float, float]:
         """Shares of the peaks of arithmetic and of reads that these steps reached, from their plans to their logits."""
-        costs = Cost.total(self._loaded.cost.step(step.rows) for step in steps)
+        costs = Cost.total(self._loaded.cost.step(step.rows, head_share=step.head_share) for step in steps)
         compute_s, bytes_s = peak_seconds(costs, peaks)
         wall_s = sum(step.logits_s - step.start_s for step in steps)
         return compute_s / wall_s, bytes_s / wall_s

@@ -1,7 +1,9 @@
 """What each phase of one request used of the machine: the program's counts over the ledger's own times."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+from twostroke.core.account import StepRecord
 from twostroke.core.ledger import Part
 from twostroke.core.peaks import Peaks
 from twostroke.core.phase import Phase
@@ -18,9 +20,9 @@ def phase_report(result: Result, *, cost: ProgramCost, peaks: Peaks | None) -> P
     tokens found in the cache are not prefill's.
     """
     account = result.account
-    steps = [record.rows_of(account.request_id) for record, absent in account.steps if absent is None]
-    prefills = [rows for rows in steps if rows[0].phase is Phase.PREFILL]
-    decodes = [rows for rows in steps if rows[0].phase is Phase.DECODE]
+    steps = [_Step.of(record, account.request_id) for record, absent in account.steps if absent is None]
+    prefills = [step for step in steps if step.rows[0].phase is Phase.PREFILL]
+    decodes = [step for step in steps if step.rows[0].phase is Phase.DECODE]
     num_accepted = 0 if result.speculation is None else result.speculation.accepted
     prefill_s = result.ledger.parts.get(Part.PREFILL, 0.0)
     decode_s = result.ledger.parts.get(Part.DECODE, 0.0) + result.ledger.parts.get(Part.SPECULATE, 0.0)
@@ -43,13 +45,24 @@ def phase_report(result: Result, *, cost: ProgramCost, peaks: Peaks | None) -> P
     )
 
 
-def _num_sure(steps: list[tuple[RowPlan, ...]]) -> int:
+class _Step(NamedTuple):
+    """A request's rows in one step."""
+
+    rows: tuple[RowPlan, ...]
+    head_share: float
+
+    @staticmethod
+    def of(record: StepRecord, request_id: str) -> "_Step":
+        return _Step(record.rows_of(request_id), record.head_share)
+
+
+def _num_sure(steps: list[_Step]) -> int:
     """Tokens computed that were no guesses."""
-    return sum(row.num_tokens - len(row.draft_token_ids) for rows in steps for row in rows)
+    return sum(row.num_tokens - len(row.draft_token_ids) for step in steps for row in step.rows)
 
 
 def _use(
-    steps: list[tuple[RowPlan, ...]],
+    steps: list[_Step],
     *,
     num_tokens: int,
     time_s: float,
@@ -59,7 +72,7 @@ def _use(
 ) -> PhaseUse:
     bound_by = utilisation = None
     if peaks is not None and steps and time_s > 0:
-        bound_by, utilisation = judge(Cost.total(cost.step(rows) for rows in steps), time_s=time_s, peaks=peaks)
+        bound_by, utilisation = judge(_total(steps, cost), time_s=time_s, peaks=peaks)
     return PhaseUse(
         tokens=num_tokens,
         time_s=time_s,
@@ -68,6 +81,10 @@ def _use(
         utilisation=utilisation,
         tpot_s=tpot_s,
     )
+
+
+def _total(steps: list[_Step], cost: ProgramCost) -> Cost:
+    return Cost.total(cost.step(step.rows, head_share=step.head_share) for step in steps)
 
 
 def judge(cost: Cost, *, time_s: float, peaks: Peaks) -> tuple[Bound, float]:

@@ -14,7 +14,7 @@ def row(sequence_id: int, *, start: int, tokens: int, phase: Phase) -> RowPlan:
     return RowPlan(sequence_id, start, tokens, phase, needs_logits=True)
 
 
-def record(*rows: RowPlan, start_s: float = 0.0, wall_s: float = 0.1) -> StepRecord:
+def record(*rows: RowPlan, start_s: float = 0.0, wall_s: float = 0.1, mask_s: float = 0.0) -> StepRecord:
     return StepRecord(
         start_s=start_s,
         logits_s=start_s + wall_s,
@@ -23,4 +23,5 @@ def record(*rows: RowPlan, start_s: float = 0.0, wall_s: float = 0.1) -> StepRec
         rows=rows,
         request_ids=tuple(f"r{each.sequence_id}" for each in rows),
         cost=COST,
+        mask_s=mask_s,
     )

@@ -52,6 +52,17 @@ def test_only_what_led_to_the_first_token_is_its_sampling() -> None:
     assert ledger.total_s == pytest.approx(5.5)
 
 
+def test_masks_are_a_part_of_sampling() -> None:
+    rows = [row(0, start=0, tokens=8, phase=Phase.PREFILL), row(0, start=8, tokens=1, phase=Phase.DECODE)]
+    steps = [(record(each, start_s=1.0 + n, mask_s=0.04), None) for n, each in enumerate(rows)]
+    ledger = account(*steps, arrival_s=0.5, first_token_s=1.103, finish_s=3.0).read()
+    assert ledger.parts[Part.PREFILL] == pytest.approx(0.06)
+    assert ledger.parts[Part.DECODE] == pytest.approx(0.06)
+    assert ledger.parts[Part.FIRST_SAMPLE] == pytest.approx(0.042)
+    assert ledger.parts[Part.SAMPLE] == pytest.approx(0.042)
+    assert ledger.total_s == pytest.approx(2.5)
+
+
 def test_a_request_that_never_ran_only_queued() -> None:
     ledger = account(arrival_s=0.5, finish_s=0.9).read()
     assert ledger.parts == {Part.QUEUE: pytest.approx(0.399), Part.TOKENIZE: 0.001}

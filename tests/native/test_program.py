@@ -64,10 +64,29 @@ def test_a_bad_step_is_refused_and_changes_nothing(case: str) -> None:
     assert np.array_equal(reader.run(GOOD), before)
 
 
+@pytest.mark.parametrize("isa", _native.usable_isas())
+@pytest.mark.parametrize("num_tokens", [1, 3, 40])
+@pytest.mark.parametrize("words", [[0, 1], [1 << 31, 0], [7, 1 << 5], [1], []])
+def test_panels_of_which_nothing_is_wanted_are_left_out(isa: str, num_tokens: int, words: list[int]) -> None:
+    model = AttentionModel(Heads(2, 1, 8), num_ids=40, context_length=100)
+    reader = model.make_reader(num_blocks=8, max_tokens=48, isa=isa, threads=2)
+    step = make_step([([each % 40 for each in range(num_tokens)], 0, [0, 1, 2])])
+    whole = reader.run(step).copy()
+    narrow = reader.run(replace(step, wanted=np.array(words, np.uint32)))
+    for panel, columns in enumerate((slice(0, 32), slice(32, 40))):
+        if panel < len(words) and words[panel]:
+            assert np.array_equal(narrow[:, columns], whole[:, columns])
+        else:
+            assert np.isneginf(narrow[:, columns]).all()
+    assert np.array_equal(reader.run(step), whole)
+
+
 def test_arrays_of_the_wrong_kind_are_refused() -> None:
     _, reader = model_and_reader()
     with pytest.raises(KernelError, match="did not run"):
         reader.run(replace(GOOD, token_ids=np.zeros((2, 2), np.int32)))
+    with pytest.raises(KernelError, match="did not run"):
+        reader.run(replace(GOOD, wanted=np.zeros((2, 1), np.uint32)))
 
 
 def test_copies_of_blocks_that_do_not_exist_are_refused() -> None:

@@ -35,6 +35,16 @@ def naive_positions(start_pos: int, num_tokens: int, window: int | None) -> int:
     return len(seen)
 
 
+def test_a_part_of_the_head_costs_that_part_of_its_arithmetic_and_bytes() -> None:
+    cost = fold_costs(build_program(make_source()), kv_precision="f16")
+    decode, silent = Row(10, 1), Row(10, 1, needs_logits=False)
+    whole, half, none = (cost.step([decode], head_share=share) for share in (1.0, 0.5, 0.0))
+    assert whole == cost.step([decode])
+    assert 2 * (whole.total_flops - half.total_flops) == whole.total_flops - none.total_flops >= 2 * HEAD_MACS
+    assert (none.total_flops, none.weight_bytes) == (cost.step([silent]).total_flops, cost.step([silent]).weight_bytes)
+    assert half.kv_bytes == whole.kv_bytes
+
+
 @given(st.integers(0, 40), st.integers(1, 40), st.none() | st.integers(1, 50))
 def test_pairs_and_positions_equal_a_count_one_by_one(start_pos: int, num_tokens: int, window: int | None) -> None:
     sizes = step_sizes([Row(start_pos, num_tokens)], windows=[window])

@@ -54,6 +54,15 @@ struct Units {
     __m512i high;
 };
 
+void keep(const float* block, int32_t n, uint64_t bits, float* out) {
+    const __m512 nothing = _mm512_set1_ps(-HUGE_VALF);
+    for (int32_t i = 0; i < n; i += 16) {
+        const __mmask16 valid = first_lanes(n - i);
+        const __mmask16 kept = static_cast<__mmask16>(bits >> i) & valid;
+        _mm512_mask_storeu_ps(out + i, valid, _mm512_mask_loadu_ps(nothing, kept, block + i));
+    }
+}
+
 bool maxima(const LogitBlocks& row, float* block_max) {
     __mmask16 is_nan = 0;
     for (int32_t block = 0; block < row.count(); ++block) {
@@ -220,7 +229,7 @@ uint64_t words_of_block(const NoiseKey& key, int32_t first_id, const float* bloc
     return able;
 }
 
-constexpr SampleKernels kSample = {maxima, collect, total_units, units, words_of, words_of_block};
+constexpr SampleKernels kSample = {keep, maxima, collect, total_units, units, words_of, words_of_block};
 
 }  // namespace
 

@@ -7,6 +7,10 @@ namespace {
 
 constexpr int32_t kLanes = 16;  // a compiler keeps these apart in vector registers
 
+void keep(const float* block, int32_t n, uint64_t bits, float* out) {
+    for (int32_t i = 0; i < n; ++i) out[i] = bits >> i & 1 ? block[i] : -HUGE_VALF;
+}
+
 bool maxima(const LogitBlocks& row, float* block_max) {
     uint32_t num_nan = 0;
     for (int32_t block = 0; block < row.count(); ++block) {
@@ -116,7 +120,7 @@ uint64_t words_of_block(const NoiseKey& key, int32_t first_id, const float* bloc
     return able;
 }
 
-constexpr SampleKernels kSample = {maxima, collect, total_units, units, words_of, words_of_block};
+constexpr SampleKernels kSample = {keep, maxima, collect, total_units, units, words_of, words_of_block};
 
 }  // namespace
 

@@ -15,9 +15,10 @@ from twostroke.core.step_shares import StepShares
 class StepRecord:
     """One step as it happened, shared by every request that lived through it.
 
-    start_s -- draft, plan, bind, run --> logits_s -- sample --> sampled_s -- detokenize, commit --> handed_s
+    start_s -- draft, plan, mask, bind, run --> logits_s -- sample --> sampled_s -- detokenize, commit --> handed_s
 
-    `draft_s` is what the drafts took before the plan. At `handed_s` the step's tokens go to their streams.
+    `draft_s` is what the drafts took before the plan, `mask_s` what grammars took to say what may come next: a part of
+    choosing it. `head_share` is the part of the head that was read. At `handed_s` the tokens go to their streams.
     """
 
     start_s: float
@@ -28,6 +29,8 @@ class StepRecord:
     request_ids: tuple[str, ...]  # of the rows
     cost: StepCost
     draft_s: float = 0.0
+    mask_s: float = 0.0
+    head_share: float = 1.0
     _shares: list[StepShares] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -90,7 +93,8 @@ class Account:
         stalls: dict[tuple[StallKind, str | None], float],
     ) -> None:
         """A step this request had rows in, as far as the choice of its token."""
-        own_s, lost = record.shares.of(self.request_id, wall_s=record.logits_s - record.start_s - record.draft_s)
+        wall_s = record.logits_s - record.start_s - record.draft_s - record.mask_s
+        own_s, lost = record.shares.of(self.request_id, wall_s=wall_s)
         rows = record.rows_of(self.request_id)
         parts[Part.DECODE if rows[0].phase is Phase.DECODE else Part.PREFILL] += own_s
         if any(row.draft_token_ids for row in rows):
@@ -104,7 +108,7 @@ class Account:
         for key, time_s in lost.items():
             stalls[key] += time_s
         is_first = self.first_token_s is None or record.start_s < self.first_token_s  # prefill may come again later
-        parts[Part.FIRST_SAMPLE if is_first else Part.SAMPLE] += record.sampled_s - record.logits_s
+        parts[Part.FIRST_SAMPLE if is_first else Part.SAMPLE] += record.sampled_s - record.logits_s + record.mask_s
 
 
 def speculative_share(cost: StepCost, rows: tuple[RowPlan, ...]) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from twostroke.cache.cache import KVCache
 from twostroke.core.step import StepPlan
@@ -39,7 +40,9 @@ class Binder:
         self._tables = tuple(np.full((max_rows, max_blocks), -1, np.int32) for _ in range(num_groups))
         self._selected = np.zeros(max_tokens, np.int32)  # a row with drafts selects several tokens
 
-    def bind(self, plan: StepPlan, texts: Mapping[int, Text]) -> BoundStep:
+    def bind(
+        self, plan: StepPlan, texts: Mapping[int, Text], *, wanted: npt.NDArray[np.uint32] | None = None
+    ) -> BoundStep:
         """Lay the rows of `plan` out one after the other; `texts` are those of its sequences."""
         at = num_selected = 0
         for r, row in enumerate(plan.rows):
@@ -65,6 +68,7 @@ class Binder:
             row_positions=self._row_positions[:num_rows],
             block_tables=tuple(table[:num_rows] for table in self._tables),
             selected=self._selected[:num_selected],
+            wanted=wanted,
         )
 
     def bind_all(self, sequence_id: int, token_ids: list[int], *, start_pos: int) -> BoundStep:

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from twostroke.engine.pooler import Pooler
 from twostroke.engine.scores import score_prompts
 from twostroke.engine.stream import Listener, TextStream
 from twostroke.engine.verify import draw_tokens
+from twostroke.engine.wanted import WantedTokens, Words
 from twostroke.errors import CapacityError, KernelError, ParamsError
 from twostroke.program.program import KVGroup
 from twostroke.program.reader import Reader
@@ -37,6 +39,16 @@ from twostroke.schedule.scheduler import NO_DRAFTS, Scheduler
 logger = logging.getLogger("twostroke")
 
 LOGITS_CHUNK = 64  # rows of logits held at once: a vocabulary of 262,144 makes them 67 MB
+
+
+class _StepTimes(NamedTuple):
+    """When a step was where, and what it took beside; see StepRecord."""
+
+    start_s: float
+    logits_s: float
+    sampled_s: float
+    draft_s: float
+    mask_s: float
 
 
 class Engine:
@@ -76,6 +88,7 @@ class Engine:
         self._new_chooser = new_chooser
         self.speculator = speculator
         self._pooler = pooler
+        self._wanted = WantedTokens(sampler.vocab_size)
         self._live: dict[str, Live] = {}
         self._started: dict[str, Live] = {}  # of these, who had a row already
         self._members: dict[int, Member] = {}
@@ -151,15 +164,18 @@ class Engine:
         if plan is None:
             return False
         self._take_back(plan)
-        logits = self._run(plan)
+        planned_s = self._clock.now()
+        wanted = self._wanted.of(plan, self._members)
+        mask_s = self._clock.now() - planned_s
+        logits = self._run(plan, wanted)
         logits_s = self._clock.now()
         tokens = self._sample(plan, logits)
-        sampled_s = self._clock.now()
+        times = _StepTimes(start_s, logits_s, self._clock.now(), draft_s=drafted_s - start_s, mask_s=mask_s)
         result = self._decide(plan, tokens)
         finished = self._scheduler.commit(result)
-        draft_s = drafted_s - start_s
-        self._hand_over(plan, finished, start_s=start_s, draft_s=draft_s, logits_s=logits_s, sampled_s=sampled_s)
-        self._learn(plan, result, has_drafts=bool(drafts), wall_s=logits_s - start_s, draft_s=draft_s)
+        head_share = self._wanted.share_of(wanted)
+        self._hand_over(plan, finished, times, head_share=head_share)
+        self._learn(plan, result, times, has_drafts=bool(drafts), head_share=head_share)
         return True
 
     def _draft(self) -> Mapping[int, tuple[int, ...]]:
@@ -173,7 +189,7 @@ class Engine:
         ]
         return self.speculator.draft(decoding, self._fit.cost())
 
-    def _run(self, plan: StepPlan) -> npt.NDArray[np.float32] | str:
+    def _run(self, plan: StepPlan, wanted: Words | None) -> npt.NDArray[np.float32] | str:
         """Logits of the rows that need them, or what went wrong: the step's rows fail, the engine goes on."""
         try:
             for copy in plan.copies:
@@ -181,7 +197,7 @@ class Engine:
             sequences: Mapping[int, Sequence] = {
                 row.sequence_id: self._members[row.sequence_id].sequence for row in plan.rows
             }
-            return self._reader.run(self._binder.bind(plan, sequences))
+            return self._reader.run(self._binder.bind(plan, sequences, wanted=wanted))
         except KernelError as error:
             logger.error("step %d failed: %s", plan.step_id, error)
             return str(error)
@@ -278,28 +294,21 @@ class Engine:
             member.follow(live.request.grammar)
             live.chooser.restart()
 
-    def _hand_over(
-        self,
-        plan: StepPlan,
-        finished: list[Sequence],
-        *,
-        start_s: float,
-        draft_s: float,
-        logits_s: float,
-        sampled_s: float,
-    ) -> None:
+    def _hand_over(self, plan: StepPlan, finished: list[Sequence], times: _StepTimes, *, head_share: float) -> None:
         """Tell tokens and ends, then write the step into the account of everyone who lived through it."""
         now_s = self._clock.now()
         lives = [self._members[row.sequence_id].live for row in plan.rows]
         record = StepRecord(
-            start_s=start_s,
-            logits_s=logits_s,
-            sampled_s=sampled_s,
+            start_s=times.start_s,
+            logits_s=times.logits_s,
+            sampled_s=times.sampled_s,
             handed_s=now_s,
             rows=plan.rows,
             request_ids=tuple([live.request.request_id for live in lives]),
             cost=self._fit.cost(),
-            draft_s=draft_s,
+            draft_s=times.draft_s,
+            mask_s=times.mask_s,
+            head_share=head_share,
         )
         present = dict(zip(record.request_ids, lives, strict=True))  # beams have several rows
         self._started.update(present)
@@ -370,8 +379,12 @@ class Engine:
             logger.exception("request %s could not be told its end", request_id)
         live.members.clear()  # they hold each other, and with them tokens, history and grammar
 
-    def _learn(self, plan: StepPlan, result: StepResult, *, has_drafts: bool, wall_s: float, draft_s: float) -> None:
-        self._fit.observe(plan.rows, wall_s=wall_s - draft_s)
+    def _learn(
+        self, plan: StepPlan, result: StepResult, times: _StepTimes, *, has_drafts: bool, head_share: float
+    ) -> None:
+        wall_s = times.logits_s - times.start_s - times.mask_s
+        if head_share == 1.0:  # StepCost prices whole heads
+            self._fit.observe(plan.rows, wall_s=wall_s - times.draft_s)
         self._scheduler.step_cost = self._fit.cost()
         if self.speculator is not None:
             num_grown = Counter(token.sequence_id for token in result.tokens) if has_drafts else {}

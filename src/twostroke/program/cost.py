@@ -6,7 +6,7 @@ utilisation and the listing; knows no machine and no time.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from twostroke.causal import visible_pairs
@@ -58,6 +58,13 @@ class Cost:
         """Weights and KV: what bandwidth utilisation counts."""
         return self.weight_bytes + self.kv_bytes
 
+    def part(self, share: float) -> "Cost":
+        """Of its arithmetic and its weights; whole numbers."""
+        if share == 1.0:
+            return self
+        flops = {unit: round(count * share) for unit, count in self.flops_by_unit.items()}
+        return replace(self, flops_by_unit=flops, weight_bytes=round(self.weight_bytes * share))
+
     @staticmethod
     def total(costs: Iterable["Cost"]) -> "Cost":
         """The sum, with every unit named."""
@@ -105,10 +112,11 @@ class ProgramCost:
     totals: tuple[InstrCost, ...]
     windows: frozenset[int | None]
 
-    def step(self, rows: Iterable[CostRow]) -> Cost:
-        """The whole step. Cheap: its time grows with rows and windows, not with instrs."""
+    def step(self, rows: Iterable[CostRow], *, head_share: float = 1.0) -> Cost:
+        """The whole step, or with a part of its head. Cheap: its time grows with rows and windows, not with instrs."""
         sizes = step_sizes(rows, windows=self.windows)
-        return Cost.total(_price(part, sizes) for part in self.totals)
+        costs = [(part.axis, _price(part, sizes)) for part in self.totals]
+        return Cost.total(cost.part(head_share) if axis is Axis.SELECTED else cost for axis, cost in costs)
 
     def per_instr(self, rows: Iterable[CostRow]) -> list[Cost]:
         """The same per instr, in program order."""

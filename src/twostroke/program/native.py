@@ -79,6 +79,7 @@ class NativeReader:
                 list(step.block_tables),
                 step.selected,
                 self._output,
+                step.wanted,
             )
         except (RuntimeError, TypeError) as error:
             raise KernelError(f"step did not run: {error}") from error

@@ -105,6 +105,8 @@ class BoundStep:
     Row r holds tokens [row_starts[r], row_starts[r + 1]) at positions row_positions[r], +1, ...
     block_tables[g][r, j] is the block of KV group g that holds positions [j * block_size, ...) of row
     r; -1 where a window left a blank, anything past the row's end. `selected` are token indices, ascending.
+    `wanted` has a bit per vocabulary id, id i in bit i % 32 of word i // 32: logits of words without a bit, or past
+    their end, are looked at by nobody and need not be computed; None wants all.
     """
 
     token_ids: npt.NDArray[np.int32]  # [num_tokens]
@@ -112,3 +114,4 @@ class BoundStep:
     row_positions: npt.NDArray[np.int32]  # [num_rows]
     block_tables: tuple[npt.NDArray[np.int32], ...]  # per KV group [num_rows, max_blocks]
     selected: npt.NDArray[np.int32]  # [num_selected]
+    wanted: npt.NDArray[np.uint32] | None = None

@@ -95,20 +95,24 @@ class Grammar:
 
     def __init__(self, matcher: llguidance.LLMatcher) -> None:
         self._matcher = matcher
+        self._mask: bytes | None = None  # of the present place, once it was asked for
 
     def allowed(self) -> bytes:
         """A bit per token id, id i in bit i % 32 of little-endian word i // 32; end tokens where it may end.
 
         Raises ValueError when the grammar broke one of its limits.
         """
-        mask = self._matcher.compute_bitmask()
-        if self._matcher.is_error():
-            raise ValueError(_told(self._matcher.get_error()))
-        return mask
+        if self._mask is None:
+            mask = self._matcher.compute_bitmask()
+            if self._matcher.is_error():
+                raise ValueError(_told(self._matcher.get_error()))
+            self._mask = mask
+        return self._mask
 
     def advance(self, token_id: int) -> None:
         """The answer grew by this token."""
         self._matcher.consume_token(token_id)
+        self._mask = None
 
     def fork(self) -> "Grammar":
         """The same place in the same grammar, for an answer that goes another way from here."""

@@ -17,9 +17,11 @@ check: $(VENV)/dev.stamp
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest
 
-# The rooms one by one, without whole engines, servers and kernels: for the time between two edits.
+# The rooms one by one, without whole engines, processes and kernels, laws tried with few examples: for the time
+# between two edits, below a minute on two cores. `make test` has all of it.
 unit: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n auto --ignore=tests/parity --ignore=tests/e2e --ignore=tests/native
+	$(BIN)/python -m pytest -n auto --hypothesis-profile=few \
+	  --ignore=tests/parity --ignore=tests/e2e --ignore=tests/native
 
 test-all: $(VENV)/oracle.stamp test-neon
 	$(BIN)/python -m pytest -m ''

@@ -1,5 +1,6 @@
 """Settings every test runs under; data comes from builders, not from fixtures."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -12,7 +13,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Derandomised: a red run is red for everybody. No deadline: two cores are shared with compilers.
 settings.register_profile("twostroke", derandomize=True, deadline=None, database=None)
+settings.register_profile("few", settings.get_profile("twostroke"), max_examples=20)  # `make unit`, between two edits
 settings.load_profile("twostroke")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and every module stay to the end: no collection need look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,14 +1,9 @@
-"""`twostroke run` as a process: what reaches stdout, stderr, terminals and closed pipes."""
+"""`twostroke run` in this process: answers, reports, flags. e2e/test_run_process.py has pipes, terminals, signals."""
 
 import json
-import os
-import pty
 import signal
-import subprocess
-import termios
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +12,7 @@ import pytest
 from tests.builders_chat import write_speaker
 from tests.builders_llm import add_ollama_model, puppet_bytes
 from tests.chat import templates
-from tests.cli.builders import environment, make_chain, press_ctrl_c_once_caught, run, running
+from tests.cli.builders import make_chain, press_ctrl_c_once_caught
 from twostroke.cli import app
 from twostroke.cli.loading import load
 from twostroke.cli.run import answer_json
@@ -50,22 +45,6 @@ def model(home: Path) -> str:
 def endless(home: Path) -> str:
     """Answers xyxyxy..., for a million tokens of context."""
     return str(make_chain(home / "endless.gguf", prompt_end="?", answer=b"xy", loops=True, context=1 << 20))
-
-
-def test_stdout_is_the_answer_and_one_line_end(home: Path, model: str) -> None:
-    code, out, err = run(["run", "-m", model, "--raw", "why?"], env=environment(home))
-    assert (code, out.decode()) == (0, ANSWER + "\n")
-    report = err.decode().splitlines()
-    assert [line.split()[0] for line in report if line and not line.startswith(" ")] == [
-        "measured",
-        "prefill",
-        "decode",
-        "TTFT",
-        "E2E",
-        "KV",
-        "end",
-    ]
-    assert b"\x1b" not in out + err
 
 
 def said(capsys: Capture, home: Path, *arguments: str) -> tuple[int, str, str]:
@@ -144,14 +123,21 @@ def test_max_tokens_ends_with_length(capsys: Capture, home: Path, model: str) ->
     assert (shown["text"], shown["finish_reason"], shown["usage"]["completion_tokens"]) == ("The", "length", 3)
 
 
-def test_flags_replace_single_defaults_of_an_ollama_model(tmp_path: Path) -> None:
+def test_flags_replace_single_defaults_of_an_ollama_model(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     name = add_ollama_model(tmp_path, "kind", file=puppet_bytes(), system="Be kind.", num_predict=3, stop=["h"])
-    env = environment(tmp_path, OLLAMA_MODELS=str(tmp_path / "ollama"))
-    arguments = ["run", "-m", name, "--quiet", "hello"]
-    assert run(arguments, env=env) == (0, b"T\n", b"")
-    assert run([*arguments, "--stop", "zzz"], env=env) == (0, b"T\n", b""), "its own stop string stays"
-    assert run([*arguments, "--max-tokens", "1", "--stop", "zzz"], env=env) == (0, b"T\n", b"")
-    assert run([*arguments, "--include-stop"], env=env) == (0, b"Th\n", b"")
+    monkeypatch.setenv("TWOSTROKE_HOME", str(tmp_path))
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
+
+    def answer(*flags: str) -> tuple[int, str, str]:
+        code = app.main(["run", "-m", name, "--threads", "1", "--quiet", *flags, "hello"])
+        return (code, *capsys.readouterr())
+
+    assert answer() == (0, "T\n", "")
+    assert answer("--stop", "zzz") == (0, "T\n", ""), "its own stop string stays"
+    assert answer("--max-tokens", "1", "--stop", "zzz") == (0, "T\n", "")
+    assert answer("--include-stop") == (0, "Th\n", "")
 
 
 def test_prompt_and_answer_beyond_the_context_is_an_error_with_the_arithmetic(
@@ -187,97 +173,6 @@ def test_ctrl_c_in_json_is_still_one_object(capsys: Capture, monkeypatch: pytest
     shown = json.loads(capsys.readouterr().out)
     assert shown["finish_reason"] == "cancelled"
     assert shown["text"].startswith("xyxy")
-
-
-@pytest.mark.parametrize("locale", ["C", "en_US.ISO-8859-1"])
-def test_bytes_are_utf8_whatever_the_locale(home: Path, model: str, locale: str) -> None:
-    arguments: list[str | bytes] = ["run", "-m", model, "--raw", "--quiet", "é漢?".encode()]
-    assert run(arguments, env=environment(home, LC_ALL=locale)) == (0, ANSWER.encode() + b"\n", b"")
-
-
-def test_a_pipe_is_the_prompt_even_without_a_last_line_end(home: Path, model: str) -> None:
-    env = environment(home, LC_ALL="POSIX")
-    code, out, _ = run(["run", "-m", model, "--quiet", "--raw"], env=env, data="é?".encode())
-    assert (code, out.decode()) == (0, ANSWER + "\n")
-
-
-def test_an_empty_stdin_ends_at_once_with_the_fix(home: Path, model: str) -> None:
-    code, out, err = run(["run", "-m", model, "--raw"], env=environment(home))
-    assert (code, out) == (2, b"")
-    assert err.startswith(b"twostroke: the prompt is empty: give one")
-    assert len(err) < 1000
-
-
-def asked_endlessly(home: Path, endless: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    return running(["run", "-m", endless, "--raw", "--max-tokens", "500000", "why?"], env=environment(home))
-
-
-def test_a_reader_that_leaves_ends_the_program_quietly(home: Path, endless: str) -> None:
-    with asked_endlessly(home, endless) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.read(1) == b"x"
-        process.stdout.close()
-        assert process.wait(timeout=20) == 0
-        assert process.stderr.read() == b""
-
-
-def test_ctrl_c_keeps_what_is_there(home: Path, endless: str) -> None:
-    with asked_endlessly(home, endless) as process:
-        assert process.stdout is not None
-        first = process.stdout.read(1)
-        process.send_signal(signal.SIGINT)
-        rest, err = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert (first + rest).rstrip(b"\n") == (b"xy" * 500_000)[: len(first + rest) - 1]
-    assert (first + rest).endswith(b"\n")
-    assert b"cancelled;" in err
-    assert b"Traceback" not in err
-
-
-def test_a_stopped_program_goes_on_and_a_terminated_one_ends(home: Path, endless: str) -> None:
-    with asked_endlessly(home, endless) as process:
-        assert process.stdout is not None
-        assert process.stdout.read(1) == b"x"
-        process.send_signal(signal.SIGTSTP)
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
-        process.send_signal(signal.SIGCONT)
-        assert process.stdout.read(1) == b"y"
-        process.terminate()
-        _, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (-signal.SIGTERM, b"")
-
-
-@pytest.mark.parametrize(
-    ("changes", "has_escapes"), [({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False), ({"NO_COLOR": "1"}, False)]
-)
-def test_a_terminal_gets_colour_unless_told_otherwise(
-    home: Path, model: str, changes: dict[str, str], has_escapes: bool
-) -> None:
-    master, slave = pty.openpty()
-    try:
-        before = termios.tcgetattr(slave)
-        arguments, env = ["run", "-m", model, "--raw", "why?"], environment(home, **changes)
-        with running(arguments, env=env, stdin=slave, stdout=slave, stderr=slave) as process:
-            shown = read_terminal(master)
-            assert process.wait(timeout=20) == 0
-        assert termios.tcgetattr(slave) == before
-    finally:
-        os.close(slave)
-        os.close(master)
-    assert shown.decode().startswith(ANSWER + "\r\n")
-    assert (b"\x1b" in shown) is has_escapes
-
-
-def read_terminal(master: int) -> bytes:
-    """Everything up to the report's last line."""
-    shown = b""
-    while b" answer tokens" not in shown:
-        shown += os.read(master, 10_000)
-    while not shown.endswith(b"\n"):
-        shown += os.read(master, 10_000)
-    return shown
 
 
 def test_tools_and_what_the_template_is_told_go_with_the_question(capsys: Capture, tmp_path: Path) -> None:

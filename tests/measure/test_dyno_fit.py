@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from tests.examples import examples
 from tests.measure.dyno_builders import COUNTS, LIMITS, START, TRUTH, timings_of
 from twostroke.core.step_cost import Curve, Law, StepCost, Table
 from twostroke.measure.dyno_fit import MAX_ERROR, errors_of, fit_cost
@@ -42,7 +43,7 @@ def machines(draw: st.DrawFn) -> StepCost:
 
 
 @given(machines())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_known_law_is_found_again(machine: StepCost) -> None:
     fit = fit_cost(timings_of(machine), start=START)
     assert not fit.is_table
@@ -52,7 +53,7 @@ def test_a_known_law_is_found_again(machine: StepCost) -> None:
 
 
 @given(st.integers(0, 1000))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_noise_of_some_percent_moves_predictions_no_more_than_that(seed: int) -> None:
     noise = np.random.default_rng(seed).normal(0, 0.03, 100)
     timings = [Timing(t.shape, t.seconds * (1 + float(n))) for t, n in zip(timings_of(TRUTH), noise, strict=False)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.cases.make_malformed import (
     GGUF_RECIPES,
@@ -36,6 +36,7 @@ from tests.cases.make_malformed import (
     vocab,
     with_keys,
 )
+from tests.examples import examples
 from twostroke.core.clock import WallClock
 from twostroke.errors import ModelFileError, ModelNotFoundError, TwostrokeError, UnsupportedModelError
 from twostroke.model.gguf import read_gguf
@@ -377,7 +378,7 @@ def test_any_bytes_after_the_counts_never_crash(tmp_path_factory: pytest.TempPat
 names = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z", "Cf", "Cn", "Co"]), min_size=1, max_size=20)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.dictionaries(names, st.integers(0, 2**64 - 1) | st.text() | st.floats(allow_nan=False) | st.booleans()))
 def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, values: dict[str, object]) -> None:
     kinds: dict[type, int] = {int: T_U64, str: T_STR, float: T_F64, bool: T_BOOL}

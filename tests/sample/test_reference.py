@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
+from tests.examples import examples
 from tests.sample.sampling_builders import make_request, mask_of
 from twostroke import _native
 from twostroke.core.step import SampledToken
@@ -18,7 +19,6 @@ from twostroke.sample.reference import choose_token, report, scores_of, survivor
 from twostroke.sample.sampler import NO_TOKEN, Sampler, SamplingRow
 
 ISAS = _native.usable_isas()
-EVERY_ISA = pytest.mark.parametrize("isa", ISAS)
 SIZES = [1, 2, 15, 16, 17, 63, 64, 65, 127, 129, 1000, 4097]  # around lanes and blocks of the kernels
 SPREADS = [0.0, 1e-40, 1e-3, 1.0, 3.0, 30.0, 1e30]
 
@@ -80,23 +80,25 @@ def hold_to_the_definition(
     output: list[int],
     *,
     key: NoiseKey,
-    isa: str,
     allowed: list[int] | None = None,
     end_ids: list[int] | None = None,
     **params: Any,
 ) -> None:
-    token = draw_natively(logits, prompt, output, key=key, isa=isa, allowed=allowed, end_ids=end_ids, **params)
+    """What every instruction set draws is the one token that the definition says."""
     banned = set(range(len(logits))) - set(allowed) if allowed is not None else set()
     if len(output) < params.get("min_tokens", 0):
         banned |= set(end_ids or ())
     places = np.array(sorted(banned), np.intp)
     expected = choose_token(logits, prompt, output, params=SamplingParams(**params), key=key, banned=places)
-    assert token.token_id == (NO_TOKEN if expected is None else expected)
-    if expected is not None and params.get("logprobs") is not None:
-        assert (token.logprob, token.top_logprobs) == report(logits, expected, num_best=params["logprobs"])
+    has_report = expected is not None and params.get("logprobs") is not None
+    told = report(logits, expected, num_best=params["logprobs"]) if has_report else None
+    for isa in ISAS:
+        token = draw_natively(logits, prompt, output, key=key, isa=isa, allowed=allowed, end_ids=end_ids, **params)
+        assert token.token_id == (NO_TOKEN if expected is None else expected), isa
+        if told is not None:
+            assert (token.logprob, token.top_logprobs) == told, isa
 
 
-@EVERY_ISA
 @given(
     logits=logit_rows(),
     params=params_space,
@@ -104,21 +106,20 @@ def hold_to_the_definition(
     choice_index=st.integers(0, 3),
     data=st.data(),
 )
-@settings(max_examples=250)
+@examples(250)
 def test_every_row_under_all_parameters_gives_the_defined_token(
-    isa: str, logits: NDArray[np.float32], params: dict[str, Any], seed: int, choice_index: int, data: st.DataObject
+    logits: NDArray[np.float32], params: dict[str, Any], seed: int, choice_index: int, data: st.DataObject
 ) -> None:
     prompt = data.draw(st.lists(st.integers(0, len(logits) + 2), min_size=1, max_size=20))
     output = data.draw(st.lists(st.integers(0, len(logits) - 1), max_size=20))
     key = NoiseKey(seed, choice_index, len(prompt) + len(output))
-    hold_to_the_definition(logits, prompt, output, key=key, isa=isa, **params)
+    hold_to_the_definition(logits, prompt, output, key=key, **params)
 
 
-@EVERY_ISA
 @given(logits=logit_rows(), params=params_space, seed=st.integers(0, 2**64 - 1), data=st.data())
-@settings(max_examples=250)
+@examples(250)
 def test_every_row_under_bans_and_biases_gives_the_defined_token(
-    isa: str, logits: NDArray[np.float32], params: dict[str, Any], seed: int, data: st.DataObject
+    logits: NDArray[np.float32], params: dict[str, Any], seed: int, data: st.DataObject
 ) -> None:
     ids = st.integers(0, len(logits) + 2)
     some = st.lists(st.integers(0, len(logits) - 1), max_size=12, unique=True)
@@ -129,7 +130,6 @@ def test_every_row_under_bans_and_biases_gives_the_defined_token(
         [1],
         output,
         key=NoiseKey(seed, 0, 1 + len(output)),
-        isa=isa,
         allowed=data.draw(st.none() | some),
         end_ids=data.draw(st.lists(ids, max_size=3)),
         min_tokens=data.draw(st.integers(0, 4)),
@@ -138,7 +138,6 @@ def test_every_row_under_bans_and_biases_gives_the_defined_token(
     )
 
 
-@EVERY_ISA
 @pytest.mark.parametrize("spread", [0.0, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize(
     "params",
@@ -152,20 +151,19 @@ def test_every_row_under_bans_and_biases_gives_the_defined_token(
         {"temperature": 1.0, "logit_bias": ((49_151, 2.0), (0, -100.0)), "allowed": list(range(0, 49_152, 3))},
     ],
 )
-def test_a_vocabulary_of_real_size_gives_the_defined_tokens(isa: str, spread: float, params: dict[str, Any]) -> None:
+def test_a_vocabulary_of_real_size_gives_the_defined_tokens(spread: float, params: dict[str, Any]) -> None:
     """From all tokens alike, where everything survives, to a distribution with a peak."""
     rng = np.random.default_rng(6)
     for position in range(2, 6):
         logits = np.round(rng.normal(0, spread, 49_152), 2).astype(np.float32)
-        hold_to_the_definition(logits, [7, 9], [11] * (position - 2), key=NoiseKey(3, 0, position), isa=isa, **params)
+        hold_to_the_definition(logits, [7, 9], [11] * (position - 2), key=NoiseKey(3, 0, position), **params)
 
 
-@EVERY_ISA
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(
     "wish", [{"top_p": 0.3}, {"top_p": 0.77}, {"top_p": 0.9}, {"top_k": 33}, {"top_k": 20, "top_p": 0.5}]
 )
-def test_the_border_of_the_kept_is_exact(isa: str, tied: bool, wish: dict[str, Any]) -> None:
+def test_the_border_of_the_kept_is_exact(tied: bool, wish: dict[str, Any]) -> None:
     """Under seeds that give the last token kept, or the first one not kept, more noise than any other token has."""
     spread = 0.0 if tied else 1e-3
     logits = (np.random.default_rng(8).normal(0, 1, 130) * spread).astype(np.float32)
@@ -178,14 +176,14 @@ def test_the_border_of_the_kept_is_exact(isa: str, tied: bool, wish: dict[str, A
             for key in (NoiseKey(seed, 0, 1) for seed in range(10_000))
             if int((scores_of(logits, temperature=1.0) + gumbel(words_of(key, len(logits)))).argmax()) == token_id
         )
-        token = draw_natively(logits, [1], [], key=key, isa=isa, **params)
-        assert token.token_id == choose_token(logits, [1], [], params=SamplingParams(**params), key=key)
-        assert (token.token_id == token_id) == (token_id in kept)
+        drawn = choose_token(logits, [1], [], params=SamplingParams(**params), key=key)
+        assert (drawn == token_id) == (token_id in kept)
+        for isa in ISAS:
+            assert draw_natively(logits, [1], [], key=key, isa=isa, **params).token_id == drawn, isa
 
 
-@EVERY_ISA
 @pytest.mark.parametrize("spread", [0.0, 1e-3, 0.5])
-def test_the_border_of_top_p_is_exact_among_too_many_to_list(isa: str, spread: float) -> None:
+def test_the_border_of_top_p_is_exact_among_too_many_to_list(spread: float) -> None:
     """The token with the most noise is put on either side of the border."""
     logits = (np.random.default_rng(9).normal(0, 1, 3_000) * spread).astype(np.float32)
     ranking, scores = survivors(logits, params=SamplingParams(temperature=1.0))
@@ -196,11 +194,13 @@ def test_the_border_of_top_p_is_exact_among_too_many_to_list(isa: str, spread: f
         place = int((scores + gumbel(words_of(key, len(logits)))[ranking]).argmax())
         for num_kept in (place, place + 1):
             top_p = float((mass[num_kept - 1] - units[num_kept - 1] // 2) / mass[-1])
-            token = draw_natively(logits, [1], [], key=key, isa=isa, temperature=1.0, top_p=top_p)
             params = SamplingParams(temperature=1.0, top_p=top_p)
             assert len(survivors(logits, params=params)[0]) == num_kept
-            assert token.token_id == choose_token(logits, [1], [], params=params, key=key)
-            assert (token.token_id == ranking[place]) == (num_kept > place)
+            drawn = choose_token(logits, [1], [], params=params, key=key)
+            assert (drawn == ranking[place]) == (num_kept > place)
+            for isa in ISAS:
+                token = draw_natively(logits, [1], [], key=key, isa=isa, temperature=1.0, top_p=top_p)
+                assert token.token_id == drawn, isa
 
 
 def test_scores_are_logits_less_their_maximum_over_the_temperature() -> None:

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from hypothesis import settings, strategies as st
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.builders_schedule import ScriptedEngine, answer_of, make_scheduler, make_sequence, make_step_cost
+from tests.examples import examples
 from twostroke.core.sequence import FinishReason, SequenceStatus
 from twostroke.core.step import SampledToken, StepPlan, StepResult
 from twostroke.errors import CapacityError
@@ -128,4 +129,4 @@ class ScheduleMachine(RuleBasedStateMachine):
 
 
 TestScheduleMachine = ScheduleMachine.TestCase
-TestScheduleMachine.settings = settings(max_examples=60, stateful_step_count=40)
+TestScheduleMachine.settings = examples(60, stateful_step_count=40)

@@ -22,6 +22,8 @@ from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
 from twostroke.serve.answers import Answers
 from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.routes import Routes
+from twostroke.serve.state_routes import StateRoutes
 from twostroke.serve.watchdog import NUM_LOOKS, Watchdog
 
 CHAT = "/v1/chat/completions"
@@ -88,6 +90,25 @@ def test_who_asks_for_counts_is_told_that_the_engine_does_not_give_them_and_hold
             refused = client.get(path)
             assert (refused.status_code, error_of(refused)["code"]) == (503, "stalled")
         model.may_go_on.set()
+
+
+@pytest.mark.parametrize("times_s", [[1000.0], [1.0, 2.0, 3.0], [5.0, 1000.0, 2000.0]])
+def test_who_asks_for_counts_is_patient_with_a_process_that_was_stopped(times_s: list[float]) -> None:
+    """However long it was, it is one look of many; those that find nothing count, not their time."""
+    loop, model = StillLoop(), StuckModel()
+
+    async def ask() -> int:
+        models = registry_of(model)
+        limits = LimitsConfig(answer_s=float(NUM_LOOKS))
+        state = StateRoutes(models, routes=Routes(models, limits=limits), limits=limits)
+        asking = asyncio.create_task(state.health())
+        await asyncio.sleep(0)
+        for now_s in times_s:
+            await loop.wait_until(now_s)
+        model.may_go_on.set()
+        return (await asking).status_code
+
+    assert run_on(loop, ask()) == 200
 
 
 def owed() -> Answers:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from tokenizers.models import BPE as LibraryBPE
 
+from tests.examples import examples
 from twostroke._native import BPE
 from twostroke.text.byte_alphabet import BYTE_LEVEL_SPELLING, CHAR_OF_BYTE
 from twostroke.text.merges import rules_from_strings
@@ -62,7 +63,7 @@ def test_ids_equal_the_slow_twin(vocabulary: tuple[list[str], list[tuple[str, st
     assert bpe_of(pieces, merges).encode([text]) == slow_ids(text, pieces, merges)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     vocabularies(),
     st.lists(texts, max_size=4),

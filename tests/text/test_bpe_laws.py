@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from tests.examples import examples
 from twostroke._native import BPE
 from twostroke.text.byte_alphabet import BYTE_LEVEL_SPELLING, CHAR_OF_BYTE, bytes_of
 from twostroke.text.merges import rules_from_scores, rules_from_strings
@@ -41,7 +42,7 @@ def model_of(vocabulary: tuple[list[str], list[tuple[str, str]]]) -> BPE:
     return BPE(pieces, rules_of(pieces, merges), spelling=BYTE_LEVEL_SPELLING)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(byte_level(), SOME_TEXT | ANY_TEXT)
 def test_bytes_of_the_ids_are_the_bytes_of_the_text(
     vocabulary: tuple[list[str], list[tuple[str, str]]], text: str
@@ -50,7 +51,7 @@ def test_bytes_of_the_ids_are_the_bytes_of_the_text(
     assert b"".join(bytes_of(vocabulary[0][token_id]) for token_id in ids) == text.encode()
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(byte_level(), st.lists(SOME_TEXT, max_size=6))
 def test_pieces_together_are_the_pieces_one_by_one(
     vocabulary: tuple[list[str], list[tuple[str, str]]], texts: list[str]
@@ -59,7 +60,7 @@ def test_pieces_together_are_the_pieces_one_by_one(
     assert model.encode(texts) == list(itertools.chain.from_iterable(model.encode([text]) for text in texts))
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(byte_level(), SOME_TEXT)
 def test_no_rule_is_left_that_joins_two_neighbours(
     vocabulary: tuple[list[str], list[tuple[str, str]]], text: str
@@ -69,7 +70,7 @@ def test_no_rule_is_left_that_joins_two_neighbours(
     assert not {(pieces[a], pieces[b]) for a, b in itertools.pairwise(ids)} & set(merges)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(byte_level(), SOME_TEXT, st.randoms(use_true_random=False))
 def test_other_numbers_for_the_same_pieces_are_the_same_pieces(
     vocabulary: tuple[list[str], list[tuple[str, str]]], text: str, random: object
@@ -81,7 +82,7 @@ def test_other_numbers_for_the_same_pieces_are_the_same_pieces(
     assert [pieces[token_id] for token_id in mine] == [shuffled[token_id] for token_id in other]
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(byte_level(), SOME_TEXT)
 def test_tokens_no_rule_makes_change_nothing(vocabulary: tuple[list[str], list[tuple[str, str]]], text: str) -> None:
     pieces, merges = vocabulary
@@ -89,7 +90,7 @@ def test_tokens_no_rule_makes_change_nothing(vocabulary: tuple[list[str], list[t
     assert model_of((more, merges)).encode([text]) == model_of(vocabulary).encode([text])
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(byte_level(), SOME_TEXT)
 def test_spelling_is_what_the_caller_could_have_done(
     vocabulary: tuple[list[str], list[tuple[str, str]]], text: str
@@ -99,7 +100,7 @@ def test_spelling_is_what_the_caller_could_have_done(
     assert BPE(pieces, rules_of(pieces, merges)).encode([spelled]) == model_of(vocabulary).encode([text])
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(byte_level(), SOME_TEXT, st.sampled_from(["a", "ab", "Ġ", "Ċa"]))
 def test_a_prefix_is_spelled_already_and_put_before_every_piece(
     vocabulary: tuple[list[str], list[tuple[str, str]]], text: str, prefix: str
@@ -111,7 +112,7 @@ def test_a_prefix_is_spelled_already_and_put_before_every_piece(
     assert prefixed.encode([text, text]) == BPE(pieces, rules).encode([spelled, spelled])
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(byte_level())
 def test_every_piece_a_model_knows_is_found_and_is_itself_where_merges_are_ignored(
     vocabulary: tuple[list[str], list[tuple[str, str]]],

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from tokenizers import AddedToken, Tokenizer as LibraryTokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE as LibraryBPE
 
+from tests.examples import examples
 from twostroke._native import BPE
 from twostroke.text.encoder import PlainEncoder, hidden_key
 
@@ -46,7 +47,7 @@ def library(added: list[AddedToken], normalizer: Any, pre_tokenizer: Any) -> Lib
     return backend
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.sampled_from(PIPELINES),
     st.lists(

@@ -16,6 +16,7 @@ from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.model_slot import ModelSlot
 from twostroke.serve.routes import Routes, stalled
 from twostroke.serve.told import known_model
+from twostroke.serve.watchdog import NUM_LOOKS
 
 RECENT_S = 60.0  # steps older than this say nothing about now
 
@@ -62,11 +63,12 @@ class StateRoutes:
         if self._late_look is not None and not self._late_look.done():
             raise stalled()
         look = asyncio.create_task(asyncio.to_thread(self._look))
-        await asyncio.wait({look}, timeout=self._limits.answer_s)
-        if not look.done():
-            self._late_look = look
-            raise stalled()
-        return look.result()
+        for _ in range(NUM_LOOKS):  # a process that was stopped and goes on has lost one of them, not all the time
+            await asyncio.wait({look}, timeout=self._limits.answer_s / NUM_LOOKS)
+            if look.done():
+                return look.result()
+        self._late_look = look
+        raise stalled()
 
     def _look(self) -> dict[ModelSlot, Snapshot | None]:
         return {slot: _snapshot(slot) for slot in self._models.slots}

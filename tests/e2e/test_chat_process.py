@@ -1,0 +1,81 @@
+"""`twostroke chat` as a person and as a pipe meet it: real processes, a real terminal."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.builders_llm import write_puppet
+from tests.cli.builders import environment, run
+from tests.cli.terminal import PATIENCE_S, Typist, typing_to
+
+CTRL_C, CTRL_D = b"\x03", b"\x04"
+ENDLESS = "{% for message in messages %}{{ message.content }}{% endfor %}x"  # the puppet then says xz for ever
+
+
+def test_a_pipe_of_questions_gives_answers_and_nothing_else_on_stdout(tmp_path: Path) -> None:
+    model, home = write_puppet(tmp_path / "puppet.gguf"), environment(tmp_path / "home")
+    code, out, err = run(["chat", str(model), "--max-tokens", "4"], env=home, data=b"hi\n/set seed 3\n/nope\nho\n")
+    assert code == 0
+    assert out.endswith(b"\n")
+    assert b"seed 3" not in out
+    assert b"seed 3" in err
+    assert b"there is no /nope" in err
+    assert not (tmp_path / "home" / "chat_history").exists()
+
+
+@contextmanager
+def chatting(tmp_path: Path, *, max_tokens: int) -> Iterator[Typist]:
+    endless = write_puppet(tmp_path / "endless.gguf", template=ENDLESS, context=200_000)
+    command = [sys.executable, "-m", "twostroke", "chat", str(endless), "--max-tokens", str(max_tokens)]
+    with typing_to(command, env=environment(tmp_path / "home")) as typist:
+        typist.wait_for_prompt(b"Ctrl-D leaves")
+        yield typist
+
+
+def test_ctrl_c_ends_an_answer_that_would_go_on_and_ctrl_d_the_chat(tmp_path: Path) -> None:
+    """Stopped, the puppet is asked for less, and the line typed before is found again."""
+    with chatting(tmp_path, max_tokens=150_000) as typist:
+        typist.type(b"hi\n")
+        typist.wait_for(b"zxzxzx")
+        typist.type(CTRL_C)
+        typist.wait_for_prompt(b"/retry asks again")
+        typist.type(b"/set max_tokens 7\n")
+        typist.wait_for_prompt(b"max_tokens 7\x1b[0m")
+        typist.type(b"/retry\n")
+        typist.wait_for_prompt(b"ended at max_tokens of 7")
+        typist.type(b"half a question")
+        typist.wait_for(b"half a question")
+        typist.type(CTRL_C)
+        typist.wait_for_prompt(b"Ctrl-D or /quit leaves")
+        typist.type(CTRL_D)
+        assert typist.process.wait(PATIENCE_S) == 0
+    assert "/set max_tokens 7" in (tmp_path / "home" / "chat_history").read_text()
+
+
+def test_ctrl_c_at_any_moment_and_many_times_ends_no_chat(tmp_path: Path) -> None:
+    """As a question is sent, while it is answered, between the lines: the chat is still there afterwards."""
+    with chatting(tmp_path, max_tokens=2_000) as typist:
+        for i in range(40):
+            typist.process.send_signal(signal.SIGINT)
+            if i % 4 == 0:
+                typist.type(b"hi\n")
+            time.sleep(i % 7 / 100)
+        for _ in range(30):  # the last press may clear a line
+            typist.type(b"\n/set seed 4711\n")
+            if typist.shows(b"seed 4711\x1b[0m", within_s=3.0):
+                break
+        typist.wait_for(b"seed 4711\x1b[0m")
+        typist.type(CTRL_D)
+        assert typist.process.wait(PATIENCE_S) == 0
+
+
+def test_ctrl_d_while_an_answer_comes_leaves_after_it(tmp_path: Path) -> None:
+    with chatting(tmp_path, max_tokens=1_000) as typist:
+        typist.type(b"hi\n")
+        typist.wait_for(b"zxzxzx")
+        typist.type(CTRL_D)
+        typist.wait_for(b"ended at max_tokens of 1000")
+        assert typist.process.wait(PATIENCE_S) == 0

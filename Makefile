@@ -17,11 +17,11 @@ check: $(VENV)/dev.stamp
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest
 
-# The rooms one by one, without whole engines, processes and kernels, laws tried with few examples: for the time
+# The rooms one by one, without whole engines, programs, kernels and oracles, laws tried with few examples: for the time
 # between two edits, below a minute on two cores. `make test` has all of it.
 unit: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n auto --hypothesis-profile=few \
-	  --ignore=tests/parity --ignore=tests/e2e --ignore=tests/native
+	$(BIN)/python -m pytest -n auto --hypothesis-profile=few -m 'not slow and not oracle' \
+	  --ignore=tests/parity --ignore=tests/e2e --ignore=tests/clients --ignore=tests/native
 
 test-all: $(VENV)/oracle.stamp test-neon
 	$(BIN)/python -m pytest -m ''

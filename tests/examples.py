@@ -5,6 +5,6 @@ from hypothesis import settings
 USUAL = 100  # hypothesis tries a test that says nothing so often
 
 
-def examples(count: int, **more: int) -> settings:
+def examples(count: int) -> settings:
     """`count` of them where the profile tries the usual number."""
-    return settings(max_examples=max(count * settings().max_examples // USUAL, 5), **more)
+    return settings(max_examples=max(count * settings().max_examples // USUAL, 5))

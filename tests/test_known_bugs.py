@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -27,6 +28,7 @@ def table() -> dict[str, list[str]]:
     return {case: tests.strip().split(", ") for case, tests in rows}
 
 
+@cache
 def functions_of(file: Path) -> set[str]:
     return {node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)}
 

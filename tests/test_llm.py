@@ -3,8 +3,6 @@
 import gc
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -17,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import twostroke
 from tests.builders_gguf import write_llama
 from tests.builders_llm import ANSWER, LOOP, config_of, open_llm, write_puppet
 from tests.cases.puppet import EOS, byte_token
@@ -448,28 +445,6 @@ def test_closing_cancels_what_runs_and_refuses_what_comes(puppet: Path) -> None:
     for act in (lambda: llm.generate("why?"), lambda: llm.chat(HELLO), lambda: llm.logits([1]), llm.snapshot):
         with pytest.raises(TwostrokeError, match="closed"):
             act()
-
-
-@pytest.mark.parametrize("keep", ["", "llm.me = llm", "stream = llm.stream(LOOP, params); next(stream)"])
-def test_a_program_that_ends_in_the_middle_of_answers_ends_in_peace(puppet: Path, keep: str) -> None:
-    code = f"""
-import sys, time
-from pathlib import Path
-from tests.builders_llm import LOOP, open_llm
-from twostroke.params import BeamSearch, SamplingParams
-llm, params = open_llm(Path(sys.argv[1]), threads=2), SamplingParams(max_tokens=1000)
-handles = [llm.submit(LOOP, params) for _ in range(4)]
-{keep}
-"""
-    paths = [str(Path(__file__).parent.parent), str(Path(twostroke.__file__).parent.parent)]
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(puppet)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_model_dropped_without_close_is_freed(puppet: Path) -> None:

@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,16 @@ def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def names_used(path: Path) -> set[str]:
     """Every dotted name a file reads, and every module it imports."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         match node:
             case ast.Attribute(value=ast.Name(id=owner), attr=attribute):
                 found.add(f"{owner}.{attribute}")
@@ -38,7 +45,7 @@ def names_used(path: Path) -> set[str]:
 
 def typed_names() -> dict[str, str]:
     """What type checkers see: each public name with the module it is imported from."""
-    tree = ast.parse(Path(twostroke.__file__).read_text(encoding="utf-8"))
+    tree = tree_of(Path(twostroke.__file__))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: str(node.module) for node in imports for alias in node.names}
@@ -82,7 +89,7 @@ def test_environment_clock_and_locks_live_in_one_place(pattern: str, home: set[s
 
 def test_every_module_says_what_it_owns() -> None:
     for path in sources():
-        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        docstring = ast.get_docstring(tree_of(path))
         assert docstring, f"{room_of(path)} has no docstring"
         prose = [line for line in docstring.splitlines() if not line.startswith("    ")]  # drawings are indented
         assert len(prose) <= 10, f"{room_of(path)}: too long a docstring"

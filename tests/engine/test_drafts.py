@@ -3,6 +3,7 @@
 import dataclasses
 import random
 from collections.abc import Sequence as Seq
+from functools import cache
 
 import pytest
 from hypothesis import given, strategies as st
@@ -16,7 +17,7 @@ from twostroke.schedule.config import SchedulerConfig
 from twostroke.strategy.ngram import NgramDrafter
 from twostroke.strategy.speculation import SpeculationControl
 
-PROMPTS = [bytes(range(n, n + length)) for n, length in ((1, 3), (40, 17), (7, 1), (99, 30), (40, 12))]
+PROMPTS = tuple(bytes(range(n, n + length)) for n, length in ((1, 3), (40, 17), (7, 1), (99, 30), (40, 12)))
 GREEDY = SamplingParams(max_tokens=14)
 SEEDED = SamplingParams(max_tokens=14, temperature=1.0, top_p=0.9, repetition_penalty=1.3, frequency_penalty=0.5)
 
@@ -35,7 +36,10 @@ CHAINED = SamplingParams(
 MIROSTAT = SamplingParams(max_tokens=14, temperature=1.0, mirostat_tau=3.0, mirostat_eta=0.5, dry_multiplier=0.8)
 
 
-def answers_of(prompts: Seq[bytes], params: SamplingParams) -> dict[tuple[tuple[int, ...], SamplingParams], list[int]]:
+@cache
+def answers_of(
+    prompts: tuple[bytes, ...], params: SamplingParams
+) -> dict[tuple[tuple[int, ...], SamplingParams], list[int]]:
     return {(tuple(prompt), params): answer_alone(prompt, params=params) for prompt in prompts}
 
 
@@ -58,7 +62,7 @@ def test_tokens_are_those_of_plain_decoding(params: SamplingParams, length: int,
 
 def test_two_hundred_prompts_greedy_and_seeded() -> None:
     rng = random.Random(4)
-    prompts = [bytes(rng.choices(range(256), k=rng.randint(1, 9))) for _ in range(100)]
+    prompts = tuple(bytes(rng.choices(range(256), k=rng.randint(1, 9))) for _ in range(100))
     for params in (dataclasses.replace(GREEDY, max_tokens=6), dataclasses.replace(SEEDED, max_tokens=6)):
         answers = answers_of(prompts, params)
         bench = Bench(num_blocks=64, speculator=Forced(answers, length=4, wrong=0.4))
@@ -91,7 +95,7 @@ def test_no_schedule_and_no_memory_pressure_changes_a_token(
         max_rows=rng.randint(1, 5), max_step_tokens=32, max_chunk_tokens=chunk, enable_prefix_cache=rng.random() < 0.5
     )
     params = rng.choice((GREEDY, SEEDED, CHAINED, MIROSTAT))
-    prompts = [prompt for prompt in PROMPTS if len(prompt) < 20]
+    prompts = tuple(prompt for prompt in PROMPTS if len(prompt) < 20)
     answers = answers_of(prompts, params)
     bench = Bench(
         num_blocks=num_blocks, config=config, speculator=Forced(answers, length=length, wrong=wrong, seed=seed)

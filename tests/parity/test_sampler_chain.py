@@ -3,11 +3,12 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from tests.sample.sampling_builders import make_request, mask_of
-from tests.sample.test_reference import EVERY_ISA, logit_rows
+from tests.sample.test_reference import ISAS, logit_rows
 from twostroke.params import SamplingParams
 from twostroke.sample.random import NoiseKey
 from twostroke.sample.reference import Spelled, choose, first_limit, next_limit, report
@@ -89,7 +90,7 @@ def run(
             assert state.surprise_limit == limit
 
 
-@EVERY_ISA
+@pytest.mark.parametrize("isa", ISAS)
 @given(
     logits=logit_rows(),
     filters=FILTERS | MIROSTAT,

@@ -90,8 +90,9 @@ def hold_to_the_definition(
         banned |= set(end_ids or ())
     places = np.array(sorted(banned), np.intp)
     expected = choose_token(logits, prompt, output, params=SamplingParams(**params), key=key, banned=places)
-    has_report = expected is not None and params.get("logprobs") is not None
-    told = report(logits, expected, num_best=params["logprobs"]) if has_report else None
+    told = None
+    if expected is not None and params.get("logprobs") is not None:
+        told = report(logits, expected, num_best=params["logprobs"])
     for isa in ISAS:
         token = draw_natively(logits, prompt, output, key=key, isa=isa, allowed=allowed, end_ids=end_ids, **params)
         assert token.token_id == (NO_TOKEN if expected is None else expected), isa

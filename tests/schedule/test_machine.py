@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.builders_schedule import ScriptedEngine, answer_of, make_scheduler, make_sequence, make_step_cost
@@ -129,4 +129,4 @@ class ScheduleMachine(RuleBasedStateMachine):
 
 
 TestScheduleMachine = ScheduleMachine.TestCase
-TestScheduleMachine.settings = examples(60, stateful_step_count=40)
+TestScheduleMachine.settings = settings(examples(60), stateful_step_count=40)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.serve.serve_builders import ScriptedHandle, ScriptedModel
-from twostroke.core.event import FinishEvent, TokenEvent
+from tests.serve.serve_builders import ScriptedHandle, ScriptedModel, make_finish
+from tests.serve.time_builders import StillLoop, run_on
+from twostroke.core.event import FinishEvent, TokenEvent, Usage
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import TwostrokeError
 from twostroke.params import SamplingParams
@@ -334,3 +335,82 @@ def test_what_is_cancelled_before_the_engine_was_asked_ends_once_and_is_told(
 
     asyncio.run(ask())
     assert [answers.cause for answers in ended] == ([cause] if is_told else [])
+
+
+# Tokens that are told at once
+
+
+def test_a_teller_gets_the_tokens_that_come_while_nothing_waits_and_never_the_end() -> None:
+    told: list[str] = []
+
+    async def ask() -> list[tuple[int, str]]:
+        answers, heard = Answers(max_pending=9), list[tuple[int, str]]()
+        answers.num_unfinished = 1
+
+        def tell(index: int, event: TokenEvent) -> bool:
+            if event.text != "no":
+                told.append(event.text)
+            return event.text != "no"
+
+        async def read() -> None:
+            async for each in answers.events_or_silence(None, teller=tell):
+                assert each is not None
+                heard.append((each[0], each[1].text))
+
+        def say(*texts: str) -> None:
+            for text in texts:
+                answers.take(0, TokenEvent("r", 0, text, 0.0))
+
+        say("a")  # nobody reads yet
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0.001)
+        say("b", "no", "c")  # behind one that waits
+        await asyncio.sleep(0.001)
+        say("d")
+        answers.take(0, make_finish("r", reason=FinishReason.STOP, text="e", usage=Usage(1, 0, 5)))
+        await reading
+        return heard
+
+    assert asyncio.run(ask()) == [(0, "a"), (0, "no"), (0, "c"), (0, "e")]
+    assert told == ["b", "d"]
+
+
+def test_what_a_teller_raises_is_its_readers() -> None:
+    def tell(index: int, event: TokenEvent) -> bool:
+        raise ZeroDivisionError
+
+    async def ask() -> None:
+        answers = Answers(max_pending=9)
+        answers.num_unfinished = 1
+        reading = asyncio.ensure_future(anext(answers.events_or_silence(None, teller=tell)))
+        await asyncio.sleep(0.001)
+        answers.take(0, TokenEvent("r", 0, "a", 0.0))
+        await reading
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(ask())
+
+
+def test_a_token_told_at_once_breaks_the_silence_too() -> None:
+    loop, signs = StillLoop(), list[float]()
+
+    async def ask() -> None:
+        answers = Answers(max_pending=9)
+        answers.num_unfinished = 1
+
+        async def read() -> None:
+            async for each in answers.events_or_silence(10.0, teller=lambda *_: True):
+                if each is None:
+                    signs.append(loop.now_s)
+
+        reading = asyncio.create_task(read())
+        await loop.wait_until(0.0)
+        await loop.wait_until(6.0)
+        answers.take(0, TokenEvent("r", 0, "a", 6.0))
+        for now_s in (10.0, 15.9, 16.0, 20.0):
+            await loop.wait_until(now_s)
+        answers.take(0, make_finish("r", reason=FinishReason.STOP, usage=Usage(1, 0, 1)))
+        await reading
+
+    run_on(loop, ask())
+    assert signs == [16.0]

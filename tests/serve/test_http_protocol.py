@@ -1,17 +1,27 @@
-"""When a request has arrived: as its last byte is read, however long its route is not reached."""
+"""When a request has arrived, and the short way of a token to its connection: no other bytes, no other order."""
 
 import asyncio
 import json
+import re
 import sys
 from typing import Any
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from tests.serve.serve_builders import ScriptedModel, make_completion, registry_of
+from tests.serve.serve_builders import (
+    MODEL,
+    ScriptedModel,
+    ScriptedShelf,
+    client_of,
+    make_chat,
+    make_completion,
+    registry_of,
+)
 from twostroke.serve.app import create_app
 from twostroke.serve.body import ARRIVAL
-from twostroke.serve.http_protocol import CLOCK, HttpProtocol
+from twostroke.serve.http_protocol import CLOCK, ChunkedBody, HttpProtocol
 from twostroke.serve.server import TURN_S, _short_turns
 
 
@@ -116,3 +126,110 @@ def test_threads_give_way_sooner_while_a_server_runs() -> None:
     with _short_turns():
         assert sys.getswitchinterval() == TURN_S
     assert sys.getswitchinterval() == before_s
+
+
+# The short way of a token
+
+
+def asked(path: str, fields: dict[str, Any]) -> bytes:
+    body = json.dumps({**fields, "stream": True}).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: h\r\nX-Request-Id: r\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def body_in(written: bytes) -> bytes:
+    """The chunks behind a head, joined."""
+    _, _, rest = written.partition(b"\r\n\r\n")
+    body = b""
+    while size := int(rest.partition(b"\r\n")[0], 16):
+        start = rest.index(b"\r\n") + 2
+        body, rest = body + rest[start : start + size], rest[start + size + 2 :]
+    assert rest == b"0\r\n\r\n"
+    return body
+
+
+async def ended(wire: Wire) -> None:
+    while not wire.written.endswith(b"\r\n0\r\n\r\n"):
+        await asyncio.sleep(0.001)
+
+
+ROUTES = [
+    ("/v1/chat/completions", make_chat(n=2, stream_options={"include_usage": True})),
+    ("/v1/completions", make_completion(logprobs=1)),
+    ("/api/chat", {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}),
+]
+
+
+@pytest.mark.parametrize(("path", "fields"), ROUTES)
+def test_what_goes_the_short_way_is_what_would_have_gone_the_long_one(
+    path: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces, directly = ["Hel", "", "lo\n", "\N{PINCHED FINGERS}"], list[bytes]()
+    write = ChunkedBody.write
+
+    def counted(self: ChunkedBody, data: bytes) -> None:
+        directly.append(data)
+        write(self, data)
+
+    monkeypatch.setattr(ChunkedBody, "write", counted)
+
+    async def talk() -> bytes:
+        protocol, wire = connected(create_app(registry_of(ScriptedModel(pieces, pause_s=0.01)), shelf=ScriptedShelf()))
+        protocol.data_received(asked(path, fields))
+        await ended(wire)
+        return body_in(wire.written)
+
+    short = asyncio.run(talk())
+    with client_of(ScriptedModel(pieces, pause_s=0.01), shelf=ScriptedShelf()) as client:
+        told = client.post(path, json={**fields, "stream": True}, headers={"X-Request-Id": "r"}).content
+    assert directly
+    assert _timeless(short) == _timeless(told)
+
+
+def _timeless(body: bytes) -> list[str]:
+    """Its events without what differs from one second or run to the next, several choices' one by one."""
+    texts = re.sub(r'"(created|created_at|[a-z_]+_duration)":("[^"]*"|[0-9]+)', "", body.decode()).split("\n")
+    return sorted(texts)
+
+
+def test_a_connection_that_takes_no_more_gets_the_rest_in_order_once_it_does() -> None:
+    async def talk() -> bytes:
+        model = ScriptedModel([f" {number}" for number in range(20)], pause_s=0.002)
+        protocol, wire = connected(create_app(registry_of(model)))
+        protocol.data_received(asked("/v1/completions", make_completion()))
+        while b'" 3"' not in wire.written:
+            await asyncio.sleep(0.001)
+        protocol.pause_writing()
+        size = len(wire.written)
+        while model.num_running:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        assert len(wire.written) == size
+        protocol.resume_writing()
+        await ended(wire)
+        return body_in(wire.written)
+
+    texts = re.findall(rb'"text":"([^"]*)"', asyncio.run(talk()))
+    assert texts == [f" {number}".encode() for number in range(20)] + [b""]
+
+
+def test_a_fault_on_the_short_way_is_one_error_event(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: ChunkedBody, data: bytes) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(ChunkedBody, "write", fail)
+    model = ScriptedModel(["x"] * 1000, pause_s=0.005)
+
+    async def talk() -> bytes:
+        protocol, wire = connected(create_app(registry_of(model)))
+        protocol.data_received(asked("/v1/completions", make_completion()))
+        await ended(wire)
+        return body_in(wire.written)
+
+    *_, error, done, rest = asyncio.run(talk()).split(b"\n\n")
+    assert (b"internal error" in error, done, rest) == (True, b"data: [DONE]", b"")
+    assert b"secret" not in error
+    assert "a secret" in caplog.text
+    assert model.handles[0].is_cancelled.is_set()

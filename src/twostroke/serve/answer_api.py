@@ -11,6 +11,7 @@ from twostroke.core.event import Event
 from twostroke.embedding import EmbeddingParams
 from twostroke.params import SamplingParams
 from twostroke.serve.answers import Answers
+from twostroke.serve.direct_body import DirectBody
 from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.served_model import ServedModel
 
@@ -56,8 +57,11 @@ class WholeReply(Protocol):
 
 
 class ReplyStream(Protocol):
-    def chunks(self) -> AsyncIterator[bytes]:
-        """What goes over the wire; failures are told in it, never raised."""
+    def chunks(self, body: DirectBody | None = None) -> AsyncIterator[bytes]:
+        """What goes over the wire; failures are told in it, never raised.
+
+        What can be written to `body` at once is, and does not come.
+        """
 
 
 WishT = TypeVar("WishT", bound=Wished)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from twostroke.core.event import Event, FinishEvent
+from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.ledger import Ledger
 from twostroke.embedding import EmbeddingParams
 from twostroke.errors import TwostrokeError
@@ -55,6 +55,7 @@ class Sign(Enum):
 
 Observer = Callable[["Answers", int, Event], None]
 EndObserver = Callable[["Answers"], None]
+Teller = Callable[[int, TokenEvent], bool]  # tells a token at once, or says that it cannot
 T = TypeVar("T")
 
 
@@ -126,6 +127,8 @@ class Answers:
         self._cancelled = asyncio.Event()
         self._pending: deque[tuple[int, Event] | Sign | None] = deque()
         self._reader: asyncio.Future[None] | None = None  # waits for something to be pending
+        self._teller: Teller | None = None  # set while it waits
+        self._silence: Silence | None = None
         self._max_pending = max_pending
         self._failure: Exception | None = None
         self._start: Callable[[int], Asked] | None = None
@@ -246,11 +249,27 @@ class Answers:
             task = asyncio.ensure_future(self._begin_all(waiting))
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)
-        if len(self._pending) >= self._max_pending and not isinstance(event, FinishEvent):
+        if isinstance(event, TokenEvent):
+            self._pass_on(index, event)
+        else:
+            self._put((index, event))
+            self._end_if_complete()
+
+    def _pass_on(self, index: int, event: TokenEvent) -> None:
+        """To the teller, or to those that wait for the reader."""
+        try:
+            is_told = self._teller is not None and not self._pending and self._teller(index, event)
+        except Exception as error:  # noqa: BLE001 - the reply's own, as if its reader had raised it
+            self._failure = self._failure or error
+            self._put(None)
+            return
+        if is_told:
+            if self._silence is not None:
+                self._silence.hear()
+        elif len(self._pending) >= self._max_pending:
             self.cancel(CancelCause.SLOW_CLIENT)
         else:
             self._put((index, event))
-        self._end_if_complete()
 
     def _put(self, each: tuple[int, Event] | Sign | None) -> None:
         self._pending.append(each)
@@ -353,14 +372,17 @@ class Answers:
             if each is not None:
                 yield each
 
-    async def events_or_silence(self, idle_s: float | None) -> AsyncIterator[tuple[int, Event] | None]:
-        """The same, and None whenever nothing came for `idle_s`."""
-        silence = None if idle_s is None else Silence(idle_s, self._note_silence)
+    async def events_or_silence(
+        self, idle_s: float | None, *, teller: Teller | None = None
+    ) -> AsyncIterator[tuple[int, Event] | None]:
+        """The same, and None whenever nothing came for `idle_s`; tokens that `teller` tells do not come."""
+        silence = self._silence = None if idle_s is None else Silence(idle_s, self._note_silence)
         try:
             while self.num_unfinished or self._pending:
                 if not self._pending:
-                    self._reader = asyncio.get_running_loop().create_future()
+                    self._reader, self._teller = asyncio.get_running_loop().create_future(), teller
                     await self._reader
+                    self._teller = None
                 each = self._pending.popleft()
                 if self._failure is not None:
                     raise self._failure
@@ -373,6 +395,7 @@ class Answers:
                         silence.hear()
                     yield each
         finally:
+            self._teller = None
             if silence is not None:
                 silence.close()
 

@@ -12,11 +12,30 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from twostroke.core.clock import WallClock
 from twostroke.serve.body import ARRIVAL
+from twostroke.serve.direct_body import DIRECT_BODY
 
 CLOCK = WallClock()
 MAX_HEAD_BYTES = 65_536  # of a head, or of the frames around a body: some times what any client sends
 PART_BYTES = 2048  # parsed at once: what is behind the end of a head counts for the next
 INVALID = "Invalid HTTP request received."
+
+
+class ChunkedBody:
+    """The body of one reply, written without its application's layers: what they do is done with its first piece."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._flow = cycle.flow
+        self._write = cycle.transport.write
+
+    @property
+    def is_open(self) -> bool:
+        cycle = self._cycle
+        has_begun = cycle.chunked_encoding and not cycle.response_complete
+        return bool(has_begun) and not (self._flow.write_paused or cycle.disconnected)
+
+    def write(self, data: bytes) -> None:
+        self._write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -65,6 +84,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._num_bytes = 0
         if not self.parser.should_upgrade():
             super().on_headers_complete()
+            self.scope["state"][DIRECT_BODY] = ChunkedBody(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         self._num_bytes = 0

@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from twostroke.core.event import TokenEvent
 from twostroke.serve.answer_api import ReplyStream
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.chunk_form import encode_event
+from twostroke.serve.direct_body import DirectBody, direct_body_of
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.openai import Wish
 from twostroke.serve.replies import Reply
@@ -36,11 +38,20 @@ class EventStream:
         self._idle_s = limits.progress_s if wish.stream.has_progress else limits.keep_alive_s
         self._has_started = False
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self, body: DirectBody | None = None) -> AsyncIterator[bytes]:
+        def tell(index: int, event: TokenEvent) -> bool:
+            if body is None or not body.is_open:
+                return False
+            self._has_started = True
+            told = self._reply.told(index, event)
+            if told:
+                body.write(told)
+            return True
+
         try:
             for chunk in self._reply.first_chunks():
                 yield encode_event(chunk)
-            async for each in self._answers.events_or_silence(self._idle_s):
+            async for each in self._answers.events_or_silence(self._idle_s, teller=tell):
                 if each is None:
                     yield await self._sign_of_life()
                     continue
@@ -79,10 +90,6 @@ class StreamedReply(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._answers.cancelled_when_client_leaves(receive):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await asyncio.create_task(self._send_chunks(send))
-
-    async def _send_chunks(self, send: Send) -> None:
-        """In a task of its own: a token wakes these few frames, not those of every layer around the reply."""
-        async for chunk in self._stream.chunks():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            async for chunk in self._stream.chunks(direct_body_of(scope)):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

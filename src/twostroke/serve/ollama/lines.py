@@ -8,8 +8,10 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+from twostroke.core.event import TokenEvent
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
+from twostroke.serve.direct_body import DirectBody
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.ollama.replies import OllamaReply
 
@@ -31,9 +33,16 @@ class AnswerLines:
         self._answers = answers
         self._idle_s = limits.keep_alive_s
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self, body: DirectBody | None = None) -> AsyncIterator[bytes]:
+        def tell(index: int, event: TokenEvent) -> bool:
+            if body is None or not body.is_open:
+                return False
+            for line in self._reply.lines(event):
+                body.write(encode_line(line))
+            return True
+
         try:
-            async for each in self._answers.events_or_silence(self._idle_s):
+            async for each in self._answers.events_or_silence(self._idle_s, teller=tell):
                 if each is None:
                     yield KEEP_ALIVE
                     continue

@@ -157,6 +157,7 @@ class AttentionGroup : public Group {
     void attend_chunk(const Place& place, const Place& next, QueryTile& tile, const Scratch& scratch,
                       const Partial& partial) const;
     void store(const AttendEntry& entry, int32_t kv_head, const Partial& total) const;
+    bool is_read(const AttendEntry& entry) const;
     void run_entry(int32_t item, const Scratch& scratch) const;
     void run_split(int32_t item, const Scratch& scratch) const;
 
@@ -300,10 +301,19 @@ void AttentionGroup::store(const AttendEntry& entry, int32_t kv_head, const Part
     }
 }
 
+// Behind the last attention only selected tokens go on.
+bool AttentionGroup::is_read(const AttendEntry& entry) const {
+    if (!frame_.values[attend_.outputs[0]].is_only_selected) return true;
+    const int32_t* end = frame_.step.selected + frame_.step.num_selected;
+    const int32_t* next = std::lower_bound(frame_.step.selected, end, entry.token);
+    return next != end && *next < entry.token + entry.num_tokens;
+}
+
 void AttentionGroup::run_entry(int32_t item, const Scratch& scratch) const {
     Place place = place_of(item);
     const AttendEntry& entry = plan_.entry(place.entry);
     write_entry(entry, place.kv_head, entry.first_pos, entry.first_pos + entry.num_tokens, scratch);
+    if (!is_read(entry)) return;
     QueryTile tile = load_queries(entry, place.kv_head, scratch);
     for (; place.chunk < entry.end_chunk; ++place.chunk) {
         const bool is_first = place.chunk == entry.first_chunk, is_last = place.chunk + 1 == entry.end_chunk;

@@ -39,8 +39,9 @@ inline constexpr int64_t kInLogits = -2;
 struct Value {
     int32_t width;
     Axis axis;
-    int64_t offset;  // floats per token before it in the arena, or kLocal or kInLogits
-    int32_t stride;  // floats from one token to the next
+    int64_t offset;                 // floats per token before it in the arena, or kLocal or kInLogits
+    int32_t stride;                 // floats from one token to the next
+    bool is_only_selected = false;  // nothing but select reads it: other tokens' rows need not be computed
 };
 
 // Attributes are those of program/op.py; each op uses its own.

@@ -53,6 +53,7 @@ void Program::add(const InstrSpec& spec) {
 
 void Program::finish(const std::vector<std::pair<int32_t, int32_t>>& groups) {
     if (!groups_.empty()) throw std::invalid_argument("the program is finished");
+    find_selected();
     int32_t next = 0;
     std::vector<std::unique_ptr<Group>> made;
     for (const auto& [first, last] : groups) {
@@ -71,6 +72,12 @@ void Program::finish(const std::vector<std::pair<int32_t, int32_t>>& groups) {
     groups_ = std::move(made);
     allocate();
     plan_reads();
+}
+
+void Program::find_selected() {
+    for (Value& value : frame_.values) value.is_only_selected = true;
+    for (const Instr& instr : instrs_)
+        for (int32_t value : instr.inputs) frame_.values[value].is_only_selected &= instr.op == Op::select;
 }
 
 // What a group reads was written before, and lives outside it or was written in it; values are written once.

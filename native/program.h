@@ -48,6 +48,7 @@ class Program {
     size_t memory_bytes() const;
 
   private:
+    void find_selected();
     void check_reads(int32_t first, int32_t last) const;
     void allocate();
     void plan_reads();

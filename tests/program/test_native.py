@@ -125,6 +125,25 @@ def test_only_selected_tokens_get_logits() -> None:
     assert same_bits(reader.run(step).copy(), every[[0, 17, 59]])
 
 
+@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("sizes", [[59, 1], [30, 30], [5, 3, 44, 8]])
+def test_tokens_without_logits_still_leave_their_keys_and_values(
+    architecture: str, threads: int, sizes: list[int]
+) -> None:
+    source = make_source(architecture, tensor_type="Q8_0")
+    program, reader = make_native(source, precision="bf16", threads=threads)
+    wanted = whole(program, reader)
+    position = 0
+    for size in sizes:
+        ids, is_last = IDS[position : position + size], position + size == len(IDS)
+        selected = [size // 2, size - 1] if is_last and size > 1 else [size - 1] if is_last else []
+        got = reader.run(make_step(program, [(ids, position, [9, 8, 7, 6])], selected=selected)).copy()
+        assert same_bits(got, wanted[[position + index for index in selected]])
+        position += size
+    assert position == len(IDS)
+
+
 def test_more_selected_tokens_than_before_get_a_larger_buffer() -> None:
     program, reader = make_native(make_source("llama"))
     assert reader.run(make_step(program, [(IDS[:1], 0, [0])])).shape == (1, 40)

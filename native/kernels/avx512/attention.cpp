@@ -58,7 +58,10 @@ struct BF16 {
     static __m512 store_probability(uint16_t* to, __m512 p) {
         const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(p);
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), rounded);
-        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16));
+        const __m512i high = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7, 0, 6,
+                                              0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
+        return _mm512_castsi512_ps(
+            _mm512_maskz_permutexvar_epi16(0xAAAAAAAA, high, _mm512_castsi256_si512(rounded)));
     }
 };
 
@@ -285,7 +288,7 @@ class ChunkAttention {
         const int32_t end = (keys.end + kUnitTokens - 1) / kUnitTokens;
         for (int32_t unit = keys.begin / kUnitTokens; unit < end; ++unit) {
             const __m512 score = _mm512_loadu_ps(scores + unit * kUnitTokens);
-            const __m512 e = exp_of(_mm512_sub_ps(score, max));
+            const __m512 e = exp_of_bounded(_mm512_sub_ps(score, max));
             sum = _mm512_add_ps(sum, P::store_probability(p + unit * kUnitTokens, e));
         }
         partial_.sum[row] = sum_lanes(sum);

@@ -221,7 +221,7 @@ class Int8Chunk {
             const __mmask16 lanes = visible_lanes(keys, unit);
             const __m512 scales = _mm512_loadu_ps(Int8Unit(units_[unit], tile_.head_dim).value_scales);
             const __m512 score = _mm512_loadu_ps(scores + unit * kUnitTokens);
-            const __m512 e = _mm512_maskz_mov_ps(lanes, exp_of(_mm512_sub_ps(score, max)));
+            const __m512 e = _mm512_maskz_mov_ps(lanes, exp_of_bounded(_mm512_sub_ps(score, max)));
             sum = _mm512_add_ps(sum, e);
             const __m512 scaled = _mm512_maskz_mul_ps(lanes, e, scales);
             largest = _mm512_max_epu32(largest, _mm512_castps_si512(scaled));

@@ -10,10 +10,9 @@ namespace {
 
 inline __mmask16 first_lanes(int32_t n) { return n >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << n) - 1); }
 
-inline __m512 exp_of(__m512 x) {
-    // Bounds as second operand: a NaN in x stays. Below, the result is zero; above, infinite.
+// exp of x <= 150, or NaN: bounds as second operand keep it. Below -150 the result is zero.
+inline __m512 exp_of_bounded(__m512 x) {
     x = _mm512_max_ps(_mm512_set1_ps(-150.0f), x);
-    x = _mm512_min_ps(_mm512_set1_ps(150.0f), x);
     const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(kLog2E)),
                                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(kLn2High), x);
@@ -25,6 +24,9 @@ inline __m512 exp_of(__m512 x) {
     const __m512 tail = _mm512_fmadd_ps(_mm512_mul_ps(r, r), poly, r);
     return _mm512_scalef_ps(_mm512_add_ps(tail, _mm512_set1_ps(1.0f)), n);
 }
+
+// Above 150 the result is infinite.
+inline __m512 exp_of(__m512 x) { return exp_of_bounded(_mm512_min_ps(_mm512_set1_ps(150.0f), x)); }
 
 inline __m512 tanh_of(__m512 y) {
     const __m512 z = _mm512_mul_ps(y, y);

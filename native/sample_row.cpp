@@ -17,7 +17,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // How far below the best to look first, in logits for top-k and in scores for top-p: a few hundred tokens are
 // ranked in the time that tens of thousands take to be gathered.
 constexpr float kMargins[] = {4.0f, 8.0f, 16.0f, kInfinity};
-constexpr size_t kMany = 2048;      // more are not listed: passes over the whole row are faster then
+constexpr int32_t kMany = 2048;     // more are not listed: passes over the whole row are faster then
 constexpr double kRounding = 1e-3;  // covers the rounding of a bound on scores
 
 // A block of which nothing is allowed.
@@ -225,7 +225,8 @@ void RowSampler::keep_first(int32_t k) {
 float RowSampler::floor_of_best(int32_t k) {
     if (k > row_.count()) {
         for (const float margin : kMargins)
-            if (kernels_.collect(row_, block_max_.data(), scale_.max - margin, kInfinity, ids_.data()) >= k)
+            if (kernels_.collect(row_, block_max_.data(), scale_.max - margin, kInfinity, k - 1,
+                                 ids_.data()) >= k)
                 return scale_.max - margin;
     }
     // The k-th largest maximum of disjoint groups. Groups are put together while enough of them are left for
@@ -279,18 +280,15 @@ float RowSampler::floor_of_score(double score) const {
 
 // The tokens with logits from `floor` to `ceiling` become the survivors. False, and none do, when they are
 // more than `limit`.
-bool RowSampler::try_gather(float floor, float ceiling, size_t limit) {
-    const auto count =
-        static_cast<size_t>(kernels_.collect(row_, block_max_.data(), floor, ceiling, ids_.data()));
+bool RowSampler::try_gather(float floor, float ceiling, int32_t limit) {
+    const int32_t count = kernels_.collect(row_, block_max_.data(), floor, ceiling, limit, ids_.data());
     if (count > limit) return false;
     survivors_.resize(count);
-    for (size_t i = 0; i < count; ++i) survivors_[i] = {rank_of(row_.at(ids_[i]), ids_[i]), 0};
+    for (int32_t i = 0; i < count; ++i) survivors_[i] = {rank_of(row_.at(ids_[i]), ids_[i]), 0};
     return true;
 }
 
-void RowSampler::gather(float floor, float ceiling) {
-    try_gather(floor, ceiling, std::numeric_limits<size_t>::max());
-}
+void RowSampler::gather(float floor, float ceiling) { try_gather(floor, ceiling, row_.num_logits); }
 
 // Fills in the units of the survivors and returns their sum.
 int64_t RowSampler::weigh() {
@@ -311,7 +309,8 @@ size_t RowSampler::shortest_prefix(int64_t wanted) { return shortest_prefix(want
 bool RowSampler::is_within(int32_t id, int64_t wanted) {
     const float logit = row_.at(id);
     const int64_t above = kernels_.total_units(row_, block_max_.data(), scale_, logit);
-    const int32_t num_equal = kernels_.collect(row_, block_max_.data(), logit, logit, ids_.data());
+    const int32_t num_equal =
+        kernels_.collect(row_, block_max_.data(), logit, logit, row_.num_logits, ids_.data());
     const auto num_before =
         std::count_if(ids_.begin(), ids_.begin() + num_equal, [=](int32_t other) { return other < id; });
     int64_t own = 0;

@@ -77,7 +77,7 @@ class alignas(128) RowSampler {
     void keep_first(int32_t k);
     bool keep_top_p(double top_p);
     void keep_min_p(double min_p);
-    bool try_gather(float floor, float ceiling, size_t limit);
+    bool try_gather(float floor, float ceiling, int32_t limit);
     void gather(float floor, float ceiling = std::numeric_limits<float>::infinity());
     int64_t weigh();
     template <class Before>

@@ -37,18 +37,35 @@ inline constexpr float kUnitsPerWeight = 0x1p40f;
 inline constexpr float kWeightlessScore = -28.0f;  // exp(-28) is less than one unit
 inline constexpr int32_t kMaxVocab = 1 << 22;      // 2^22 weights of 2^40 units fit in 63 bits
 
-// The words of Philox4x32-10 (Salmon et al., SC'11, section 3.3): sample/random.py draws the counter.
-struct NoiseKey {
-    uint64_t seed;
-    uint32_t choice_index;
-    uint32_t position;
-    uint32_t purpose;
-};
 inline constexpr int kPhiloxRounds = 10;
 inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53;
 inline constexpr uint32_t kPhiloxMultiplier2 = 0xCD9E8D57;
 inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9;
 inline constexpr uint32_t kPhiloxWeyl1 = 0xBB67AE85;
+
+// What the words of one draw have in common. They are those of Philox4x32-10 (Salmon et al., SC'11,
+// section 3.3): sample/random.py draws the counter.
+struct NoiseKey {
+    NoiseKey(uint64_t seed, uint32_t choice_index, uint32_t position, uint32_t purpose)
+        : choice_index(choice_index), position(position), purpose(purpose) {
+        uint32_t first = static_cast<uint32_t>(seed), second = static_cast<uint32_t>(seed >> 32);
+        for (RoundKey& round : rounds) {
+            round = {first, second};
+            first += kPhiloxWeyl0;
+            second += kPhiloxWeyl1;
+        }
+    }
+
+    struct RoundKey {
+        uint64_t first;  // 32 bits, as wide as a lane of products
+        uint64_t second;
+    };
+
+    RoundKey rounds[kPhiloxRounds];
+    uint32_t choice_index;
+    uint32_t position;
+    uint32_t purpose;
+};
 
 // A word that begins with n ones has noise of at most (n + 1) * ln 2, see sample_noise.h; this one has nine.
 inline constexpr uint32_t kTailWord = 0xFF800000;
@@ -59,10 +76,10 @@ struct SampleKernels {
     void (*keep)(const float* block, int32_t n, uint64_t bits, float* out);
     // The maximum of each block. False when a logit is NaN; the maxima mean nothing then.
     bool (*maxima)(const LogitBlocks& row, float* block_max);
-    // Ascending ids of the logits from `floor` up to `ceiling`; returns how many. Room for every id of the
-    // row.
+    // Ascending ids of the logits from `floor` up to `ceiling`; returns how many, or some number beyond
+    // `most` once they are more. Room for every id of the row.
     int32_t (*collect)(const LogitBlocks& row, const float* block_max, float floor, float ceiling,
-                       int32_t* ids);
+                       int32_t most, int32_t* ids);
     // The units of the logits above `floor`; with -inf, of the whole row.
     int64_t (*total_units)(const LogitBlocks& row, const float* block_max, ScoreScale scale, float floor);
     // units[i] of logits[i]

@@ -76,12 +76,13 @@ bool maxima(const LogitBlocks& row, float* block_max) {
     return is_nan == 0;
 }
 
-int32_t collect(const LogitBlocks& row, const float* block_max, float floor, float ceiling, int32_t* ids) {
+int32_t collect(const LogitBlocks& row, const float* block_max, float floor, float ceiling, int32_t most,
+                int32_t* ids) {
     const __m512 low = _mm512_set1_ps(floor);
     const __m512 high = _mm512_set1_ps(ceiling);
     const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     int32_t count = 0;
-    for (int32_t block = 0; block < row.count(); ++block) {
+    for (int32_t block = 0; block < row.count() && count <= most; ++block) {
         if (block_max[block] < floor) continue;
         const int32_t n = row.size(block);
         for (int32_t i = 0; i < n; i += 16) {
@@ -135,96 +136,92 @@ void units(const float* logits, int32_t n, ScoreScale scale, int64_t* units) {
     }
 }
 
-// Both halves of the products of sixteen words with one multiplier.
-struct Product {
-    Product(__m512i words, uint32_t multiplier) {
-        const __m512i factor = _mm512_set1_epi64(multiplier);
-        const __m512i even = _mm512_mul_epu32(words, factor);
-        const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(words, 32), factor);
-        high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xAAAA, odd);
-        low = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(odd, 32));
-    }
-
-    __m512i high;
-    __m512i low;
-};
-
 inline __m512i xor_of(__m512i a, __m512i b, __m512i c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
 
-// out[j] has word j of sixteen counters whose third word is `group`.
-void philox(const NoiseKey& key, __m512i group, __m512i* out) {
-    __m512i c0 = _mm512_set1_epi32(static_cast<int32_t>(key.choice_index));
-    __m512i c1 = _mm512_set1_epi32(static_cast<int32_t>(key.position));
-    __m512i c2 = group;
-    __m512i c3 = _mm512_set1_epi32(static_cast<int32_t>(key.purpose));
-    uint32_t key0 = static_cast<uint32_t>(key.seed);
-    uint32_t key1 = static_cast<uint32_t>(key.seed >> 32);
-    for (int round = 0; round < kPhiloxRounds; ++round) {
-        const Product left(c0, kPhiloxMultiplier0);
-        const Product right(c2, kPhiloxMultiplier2);
-        c0 = xor_of(right.high, c1, _mm512_set1_epi32(static_cast<int32_t>(key0)));
-        c1 = right.low;
-        c2 = xor_of(left.high, c3, _mm512_set1_epi32(static_cast<int32_t>(key1)));
-        c3 = left.low;
-        key0 += kPhiloxWeyl0;
-        key1 += kPhiloxWeyl1;
+// The four words of eight counters, each in the low half of a lane: a product then brings both its halves
+// where the next round wants them, and what stands in the high halves is looked at by nobody.
+struct EightCounters {
+    // `group` is the third word of each.
+    EightCounters(const NoiseKey& key, __m512i group)
+        : c0(_mm512_set1_epi64(key.choice_index)),
+          c1(_mm512_set1_epi64(key.position)),
+          c2(group),
+          c3(_mm512_set1_epi64(key.purpose)) {}
+
+    void round(__m512i key0, __m512i key1) {
+        const __m512i left = _mm512_mul_epu32(c0, _mm512_set1_epi64(kPhiloxMultiplier0));
+        const __m512i right = _mm512_mul_epu32(c2, _mm512_set1_epi64(kPhiloxMultiplier2));
+        c0 = xor_of(_mm512_srli_epi64(right, 32), c1, key0);
+        c1 = right;
+        c2 = xor_of(_mm512_srli_epi64(left, 32), c3, key1);
+        c3 = left;
     }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
+
+    __m512i first_pair() const { return _mm512_mask_mov_epi32(c0, 0xAAAA, _mm512_slli_epi64(c1, 32)); }
+    __m512i second_pair() const { return _mm512_mask_mov_epi32(c2, 0xAAAA, _mm512_slli_epi64(c3, 32)); }
+
+    __m512i c0, c1, c2, c3;
+};
+
+// All rounds for two times eight counters, whose products do not wait for each other.
+void philox(const NoiseKey& key, EightCounters& a, EightCounters& b) {
+    for (const NoiseKey::RoundKey& round : key.rounds) {
+        const __m512i first = _mm512_set1_epi64(static_cast<int64_t>(round.first));
+        const __m512i second = _mm512_set1_epi64(static_cast<int64_t>(round.second));
+        a.round(first, second);
+        b.round(first, second);
+    }
 }
 
 void words_of(const NoiseKey& key, const int32_t* ids, int32_t n, uint32_t* words) {
     for (int32_t i = 0; i < n; i += 16) {
         const __mmask16 valid = first_lanes(n - i);
         const __m512i id = _mm512_maskz_loadu_epi32(valid, ids + i);
-        __m512i four[4];
-        philox(key, _mm512_srli_epi32(id, 2), four);
-        // The low four bits of an index choose a lane, the fifth one of two registers.
+        const __m512i group = _mm512_srli_epi32(id, 2);
+        EightCounters low(key, _mm512_cvtepu32_epi64(_mm512_castsi512_si256(group)));
+        EightCounters high(key, _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(group, 1)));
+        philox(key, low, high);
+        // The words of counter c are 2 * c and 2 * c + 1 of a pair of registers; an id's low bits choose.
         const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-        const __m512i in_pair =
-            _mm512_or_epi32(lanes, _mm512_slli_epi32(_mm512_and_epi32(id, _mm512_set1_epi32(1)), 4));
-        const __m512i first_pair = _mm512_permutex2var_epi32(four[0], in_pair, four[1]);
-        const __m512i second_pair = _mm512_permutex2var_epi32(four[2], in_pair, four[3]);
+        const __m512i at =
+            _mm512_or_epi32(_mm512_slli_epi32(lanes, 1), _mm512_and_epi32(id, _mm512_set1_epi32(1)));
+        const __m512i first = _mm512_permutex2var_epi32(low.first_pair(), at, high.first_pair());
+        const __m512i second = _mm512_permutex2var_epi32(low.second_pair(), at, high.second_pair());
         const __mmask16 is_second = _mm512_test_epi32_mask(id, _mm512_set1_epi32(2));
-        _mm512_mask_storeu_epi32(words + i, valid, _mm512_mask_mov_epi32(first_pair, is_second, second_pair));
+        _mm512_mask_storeu_epi32(words + i, valid, _mm512_mask_mov_epi32(first, is_second, second));
     }
 }
 
-// Words in the order of their ids: four by four turned within 128 bits, then 128 bits moved to their place.
-void store_by_id(const __m512i* four, uint32_t* words) {
-    const __m512i low01 = _mm512_unpacklo_epi32(four[0], four[1]);
-    const __m512i low23 = _mm512_unpacklo_epi32(four[2], four[3]);
-    const __m512i high01 = _mm512_unpackhi_epi32(four[0], four[1]);
-    const __m512i high23 = _mm512_unpackhi_epi32(four[2], four[3]);
-    // turned[j] has in its q-th quarter the four words of counter 4 * q + j
-    const __m512i turned[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
-                               _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
-    for (int32_t counter = 0; counter < 4; ++counter) {
-        uint32_t* out = words + 4 * counter;
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_castsi512_si128(turned[counter]));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16), _mm512_extracti32x4_epi32(turned[counter], 1));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 32), _mm512_extracti32x4_epi32(turned[counter], 2));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 48), _mm512_extracti32x4_epi32(turned[counter], 3));
+// The words of eight counters in the order of their ids: 32 of them in two registers.
+struct InOrder {
+    explicit InOrder(const EightCounters& counters) {
+        const __m512i first = counters.first_pair(), second = counters.second_pair();
+        low = _mm512_permutex2var_epi64(first, _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0), second);
+        high = _mm512_permutex2var_epi64(first, _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4), second);
     }
-}
+
+    __m512i low;
+    __m512i high;
+};
 
 uint64_t words_of_block(const NoiseKey& key, int32_t first_id, const float* block, int32_t n,
                         ScoreScale scale, float bar, uint32_t* words) {
-    const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    __m512i four[4];
-    philox(key, _mm512_add_epi32(lanes, _mm512_set1_epi32(first_id / 4)), four);
-    store_by_id(four, words);
+    const __m512i lanes = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+    EightCounters front(key, _mm512_add_epi64(lanes, _mm512_set1_epi64(first_id / 4)));
+    EightCounters back(key, _mm512_add_epi64(lanes, _mm512_set1_epi64(first_id / 4 + 8)));
+    philox(key, front, back);
+    const InOrder low(front), high(back);
+    const __m512i four[4] = {low.low, low.high, high.low, high.high};
     const Scale wide(scale);
     uint64_t able = 0;
-    for (int32_t i = 0; i < n; i += 16) {
-        const __m512 score = wide.score(load(block + i, n - i));
-        const __m512i word = _mm512_loadu_si512(words + i);
+    for (int32_t i = 0; i < 4; ++i) {
+        _mm512_storeu_si512(words + 16 * i, four[i]);
+        const __m512 score = wide.score(load(block + 16 * i, n - 16 * i));
         const __mmask16 is_near = _mm512_cmp_ps_mask(score, _mm512_set1_ps(bar), _CMP_GE_OQ);
         const __mmask16 is_tail =
-            _mm512_cmpge_epu32_mask(word, _mm512_set1_epi32(static_cast<int32_t>(kTailWord)));
-        able |= static_cast<uint64_t>((is_near | is_tail) & first_lanes(n - i)) << i;
+            _mm512_cmpge_epu32_mask(four[i], _mm512_set1_epi32(static_cast<int32_t>(kTailWord)));
+        const __mmask16 valid = n > 16 * i ? first_lanes(n - 16 * i) : __mmask16{0};
+        able |= static_cast<uint64_t>((is_near | is_tail) & valid) << (16 * i);
     }
     return able;
 }

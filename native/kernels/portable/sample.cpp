@@ -35,9 +35,10 @@ bool maxima(const LogitBlocks& row, float* block_max) {
     return num_nan == 0;
 }
 
-int32_t collect(const LogitBlocks& row, const float* block_max, float floor, float ceiling, int32_t* ids) {
+int32_t collect(const LogitBlocks& row, const float* block_max, float floor, float ceiling, int32_t most,
+                int32_t* ids) {
     int32_t count = 0;
-    for (int32_t block = 0; block < row.count(); ++block) {
+    for (int32_t block = 0; block < row.count() && count <= most; ++block) {
         if (block_max[block] < floor) continue;
         const float* x = row.blocks[block];
         for (int32_t i = 0; i < row.size(block); ++i) {
@@ -80,9 +81,8 @@ void philox(const NoiseKey& key, Group group, uint32_t* words) {
         c2[i] = group(i);
         c3[i] = key.purpose;
     }
-    uint32_t key0 = static_cast<uint32_t>(key.seed);
-    uint32_t key1 = static_cast<uint32_t>(key.seed >> 32);
-    for (int round = 0; round < kPhiloxRounds; ++round) {
+    for (const NoiseKey::RoundKey& round : key.rounds) {
+        const auto key0 = static_cast<uint32_t>(round.first), key1 = static_cast<uint32_t>(round.second);
         for (int32_t i = 0; i < Counters; ++i) {
             const uint64_t left = static_cast<uint64_t>(kPhiloxMultiplier0) * c0[i];
             const uint64_t right = static_cast<uint64_t>(kPhiloxMultiplier2) * c2[i];
@@ -91,8 +91,6 @@ void philox(const NoiseKey& key, Group group, uint32_t* words) {
             c2[i] = static_cast<uint32_t>(left >> 32) ^ c3[i] ^ key1;
             c3[i] = static_cast<uint32_t>(left);
         }
-        key0 += kPhiloxWeyl0;
-        key1 += kPhiloxWeyl1;
     }
     for (int32_t i = 0; i < Counters; ++i) {
         words[4 * i] = c0[i];

@@ -31,7 +31,7 @@ uint64_t digest_of_sampling(const SampleKernels& kernels) {
     std::vector<int64_t> units(kNumLogits);
     std::vector<uint32_t> words(kNumLogits), block_words(kLogitBlock);
     check(kernels.maxima(row.view(), block_max.data()), "a logit is NaN", "sample");
-    ids.resize(kernels.collect(row.view(), block_max.data(), 3.0f, 19.0f, ids.data()));
+    ids.resize(kernels.collect(row.view(), block_max.data(), 3.0f, 19.0f, kNumLogits, ids.data()));
     const ScoreScale scale = {19.9f, 1.25f};
     kernels.units(row.logits.data(), kNumLogits, scale, units.data());
     const NoiseKey key = {0x0123456789ABCDEF, 3, 77, 1};

@@ -10,6 +10,7 @@ import pytest
 
 from tests.serve.serve_builders import (
     MODEL,
+    ScriptedHandle,
     ScriptedModel,
     ScriptedShelf,
     client_of,
@@ -418,3 +419,40 @@ def test_a_client_that_leaves_inside_its_body_leaves_nothing_open_and_no_word_in
     with app.state.routes.place():
         pass
     assert caplog.text == ""
+
+
+def test_a_client_that_leaves_while_its_prompts_are_submitted_has_no_more_of_them_begun() -> None:
+    has_left = asyncio.Event()
+
+    class Left(ScriptedModel):
+        """Its client leaves during the second submit."""
+
+        def submit(self, *args: Any, **options: Any) -> ScriptedHandle:
+            if len(self.prompts) == 1:
+                loops[0].call_soon_threadsafe(has_left.set)
+            return super().submit(*args, **options)
+
+    model, loops = Left(["x"] * 1000, pause_s=0.01), list[asyncio.AbstractEventLoop]()
+    body = json.dumps(make_completion(prompt=["p"] * 64)).encode()
+    messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop()
+        await has_left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None: ...
+
+    async def ask() -> None:
+        loops.append(asyncio.get_running_loop())
+        app = create_app(registry_of(model))
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": COMPLETIONS, "headers": headers, "query_string": b""}
+        await app(scope, receive, send)
+        while app.state.routes.records.running:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(ask())
+    assert 2 <= len(model.prompts) < 32
+    assert all(handle.is_cancelled.is_set() for handle in model.handles)

@@ -86,4 +86,5 @@ class AnswerApi(Protocol[WishT]):
         """
 
     def whole(self, wish: WishT, answers: Answers, model: ServedModel) -> WholeReply: ...
-    def stream(self, wish: WishT, answers: Answers, model: ServedModel) -> ReplyStream: ...
+    def stream(self, wish: WishT, answers: Answers, model: ServedModel) -> ReplyStream | None:
+        """None of an API whose replies come whole: its wishes are for no stream."""

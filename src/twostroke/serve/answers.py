@@ -6,6 +6,7 @@ runs out of time, or when the server ends; never waits on the engine's thread.
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from starlette.types import Receive
 
 from twostroke.core.event import Event, FinishEvent, TokenEvent
-from twostroke.core.ledger import Ledger
+from twostroke.core.ledger import Ledger, Part
 from twostroke.embedding import EmbeddingParams
 from twostroke.errors import TwostrokeError
 from twostroke.params import SamplingParams
@@ -24,6 +25,8 @@ from twostroke.serve.api_error import ApiError
 from twostroke.serve.disconnect import watching
 from twostroke.serve.served_model import Asked, ServedModel
 from twostroke.serve.silence import Silence
+
+logger = logging.getLogger("twostroke")
 
 
 class CancelCause(StrEnum):
@@ -79,7 +82,12 @@ class EventBridge:
             self._pass_on(answers, index, event, None)
 
     def _read(self, answers: "Answers", index: int, event: FinishEvent) -> None:
-        self._pass_on(answers, index, event, event.account.read())
+        try:
+            ledger = event.account.read()
+        except Exception:  # a mistake of ours: whoever waits gets the end all the same
+            logger.exception("the ledger of request %s cannot be read", event.request_id)
+            ledger = Ledger({Part.OVERHEAD: event.timing.e2e_s}, ())
+        self._pass_on(answers, index, event, ledger)
 
     def _pass_on(self, answers: "Answers", index: int, event: Event, ledger: Ledger | None) -> None:
         self._events.append((answers, index, event, ledger))

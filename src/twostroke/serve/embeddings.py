@@ -12,7 +12,6 @@ import numpy as np
 
 from twostroke.core.event import Event, FinishEvent
 from twostroke.embedding import EmbeddingParams
-from twostroke.serve.answer_api import ReplyStream
 from twostroke.serve.answers import Answers
 from twostroke.serve.api_error import ApiError
 from twostroke.serve.body import parse_object
@@ -89,8 +88,8 @@ class EmbeddingsApi:
     def whole(self, wish: EmbeddingsWish, answers: Answers, model: ServedModel) -> "EmbeddingsReply":
         return EmbeddingsReply(wish, answers)
 
-    def stream(self, wish: EmbeddingsWish, answers: Answers, model: ServedModel) -> ReplyStream:
-        raise NotImplementedError("embeddings come whole")
+    def stream(self, wish: EmbeddingsWish, answers: Answers, model: ServedModel) -> None:
+        return None
 
 
 class EmbeddingsReply:

@@ -19,6 +19,7 @@ from twostroke.serve.answers import Answers, CancelCause, EventBridge
 from twostroke.serve.api_error import ApiError, error_response
 from twostroke.serve.body import ARRIVAL, parse_object, read_body
 from twostroke.serve.delivery import DeliveredReply
+from twostroke.serve.disconnect import watching
 from twostroke.serve.embeddings import EmbeddingsApi
 from twostroke.serve.json_body import MANY_ANSWERS, json_body
 from twostroke.serve.json_log import log_end
@@ -144,7 +145,8 @@ class Routes:
         answers.observe(use.slot.metrics.observe)
         answers.observe_end(lambda _: use.end())
         try:
-            wish = await self._start(wish, answers, api, use=use, arrival_s=arrival_s)
+            async with watching(request.receive, lambda: answers.cancel(CancelCause.CLIENT_LEFT)):
+                wish = await self._start(wish, answers, api, use=use, arrival_s=arrival_s)
             use.slot.watchdog.watch(answers, stall_s=self._limits.stall_s)
         except BaseException:
             self._refuse(answers)
@@ -153,6 +155,7 @@ class Routes:
         headers = {"X-Request-Id": str(answers.request_id)}
         if wish.is_stream:
             stream = api.stream(wish, answers, use.model)
+            assert stream is not None, "an API whose replies come whole reads no wish for a stream"
             reply: Response = StreamedReply(stream, answers, media_type=api.stream_type, headers=headers)
             return self._delivered(reply, answers, use.slot)
         try:

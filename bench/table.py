@@ -88,10 +88,10 @@ def main() -> None:
         for row in sorted((row for row in rows if row.peer == peer), key=lambda row: list(NAMES).index(row.file)):
             print(line_of(row))
         print()
-    lowest = min(
-        (row for row in rows if row.file.endswith(HONEST) and row.rates["ratio"] is not None),
-        key=lambda row: row.rates["ratio"]["median"],
-    )
+    compared = [row for row in rows if row.file.endswith(HONEST) and row.rates["ratio"] is not None]
+    if not compared:
+        return
+    lowest = min(compared, key=lambda row: row.rates["ratio"]["median"])
     print(f"Lowest: {lowest.rates['ratio']['median']:.2f} in {lowest.cell.label}, {NAMES[lowest.file]}, {lowest.peer}")
 
 

@@ -11,7 +11,8 @@ from twostroke.serve.api_error import ApiError
 from twostroke.serve.model_slot import ModelEntry
 
 logger = logging.getLogger("twostroke")
-FOLDERS = re.compile(r"(?<![\w./])[/~][^\s:,;'\"]*/")  # of an absolute path, all but its last part
+# Of an absolute path all but its last part; an address of the network is none.
+FOLDERS = re.compile(r"(?<![\w./])(?!(?<=:)//)[/~][^\s:,;'\"]*/")
 
 
 def no_room(name: str, need: Footprint, *, free_bytes: int, others: Sequence[str]) -> str:

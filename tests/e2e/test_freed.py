@@ -6,6 +6,10 @@ given back.
 """
 
 import gc
+import http.client
+import json
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
 
 from tests.builders_llm import ASK, LOOP, config_of, open_llm, write_puppet
@@ -20,9 +25,12 @@ from tests.serve.serve_builders import client_of
 from twostroke.handle import Handle
 from twostroke.llm import LLM
 from twostroke.params import BeamSearch, SamplingParams
+from twostroke.serve.app import create_app
+from twostroke.serve.http_protocol import HttpProtocol
 from twostroke.serve.llm_loader import LLMLoader
 from twostroke.serve.model_registry import ModelRegistry
 from twostroke.serve.model_slot import served_models
+from twostroke.serve.server import listen
 from twostroke.structure import Structure, StructureKind
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -54,14 +62,58 @@ def puppet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_puppet(tmp_path_factory.mktemp("freed") / "puppet.gguf")
 
 
-@pytest.fixture(scope="module")
-def client(puppet: Path) -> Iterator[TestClient]:
+@contextmanager
+def registry(puppet: Path) -> Iterator[ModelRegistry]:
     loader = LLMLoader(config=config_of(puppet.parent), threads=1, kv="f32")
     models = ModelRegistry(served_models([str(puppet)], aliases=()), loader=loader, free_bytes=lambda: 2**40)
     models.load_first()
-    with client_of(models) as client:
-        yield client
+    yield models
     models.close()
+
+
+@pytest.fixture(scope="module")
+def client(puppet: Path) -> Iterator[TestClient]:
+    with registry(puppet) as models, client_of(models) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def server(puppet: Path) -> Iterator[uvicorn.Server]:
+    """On a real connection, as `serve` has it, in a thread of this process."""
+    with registry(puppet) as models, listen(port=0) as listener:
+        config = uvicorn.Config(create_app(models), log_config=None, lifespan="off", http=HttpProtocol, ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        config.port = listener.getsockname()[1]
+        yield server
+        server.should_exit = True
+        thread.join()
+
+
+def ask(server: uvicorn.Server, fields: dict[str, Any], *, num_bytes: int | None) -> None:
+    """Read so much of the reply, all of it for None, leave, and wait until the connection is gone."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.config.port, timeout=30)
+    headers = {"Content-Type": "application/json", "Connection": "close"}
+    connection.request("POST", COMPLETIONS, json.dumps(fields), headers)
+    connection.getresponse().read(num_bytes)
+    connection.close()
+    while server.server_state.connections or server.server_state.tasks:
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("num_bytes", [None, 50])
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_request_on_a_real_connection_leaves_nothing_read_to_its_end_or_not(
+    server: uvicorn.Server, is_stream: bool, num_bytes: int | None
+) -> None:
+    fields = PROMPT | {"prompt": LOOP, "max_tokens": 500 if num_bytes else 8, "stream": is_stream}
+    ask(server, fields, num_bytes=num_bytes)
+    found: Counter[str] = Counter()
+    with collected(found):
+        ask(server, fields, num_bytes=num_bytes)
+        time.sleep(0.05)  # the engine's thread is through with it
+    assert not found
 
 
 @pytest.mark.parametrize(

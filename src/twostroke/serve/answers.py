@@ -403,7 +403,7 @@ class Answers:
                         silence.hear()
                     yield each
         finally:
-            self._teller = None
+            self._teller = self._silence = None
             if silence is not None:
                 silence.close()
 

@@ -5,6 +5,7 @@ bodies, answers to clients that would rather speak HTTP/2, that no error is writ
 request was complete: everything that happens to it from then on is the server's time.
 """
 
+import weakref
 from typing import cast
 
 import httptools
@@ -21,18 +22,22 @@ INVALID = "Invalid HTTP request received."
 
 
 class ChunkedBody:
-    """The body of one reply, written without its application's layers: what they do is done with its first piece."""
+    """The body of one reply, written without its application's layers: what they do is done with its first piece.
+
+    The cycle has it in its scope: holding the cycle in turn would keep both until Python's collector comes by.
+    """
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
+        self._cycle = weakref.ref(cycle)
         self._flow = cycle.flow
         self._write = cycle.transport.write
 
     @property
     def is_open(self) -> bool:
-        cycle = self._cycle
-        has_begun = cycle.chunked_encoding and not cycle.response_complete
-        return bool(has_begun) and not (self._flow.write_paused or cycle.disconnected)
+        cycle = self._cycle()
+        if cycle is None or not cycle.chunked_encoding or cycle.response_complete:
+            return False
+        return not (self._flow.write_paused or cycle.disconnected)
 
     def write(self, data: bytes) -> None:
         self._write(b"%x\r\n%b\r\n" % (len(data), data))

@@ -79,20 +79,29 @@ Weight* pack_weight(Pool& pool, const std::string& type_name, Bytes data, int32_
 }
 
 // Barriers and shares of a pool, counted: for its tests. Returns how often each item was done.
-std::vector<int32_t> count_shares(Pool& pool, int32_t num_items, int32_t num_rounds,
-                                  int32_t throwing_worker) {
+std::vector<int32_t> count_shares(Pool& pool, int32_t num_items, int32_t num_rounds, int32_t throwing_worker,
+                                  int32_t num_workers) {
     std::vector<std::atomic<int32_t>> done(num_items);
     nb::gil_scoped_release released;
-    pool.run([&](Worker& worker) {
-        for (int32_t round = 0; round < num_rounds; ++round) {
-            worker.for_each(num_items,
-                            [&](int32_t item) { done[item].fetch_add(1, std::memory_order_relaxed); });
-            if (round == num_rounds / 2 && worker.index() == throwing_worker)
-                throw std::runtime_error("as asked");
-            worker.barrier();
-        }
-    });
+    pool.run(
+        [&](Worker& worker) {
+            for (int32_t round = 0; round < num_rounds; ++round) {
+                worker.for_each(num_items,
+                                [&](int32_t item) { done[item].fetch_add(1, std::memory_order_relaxed); });
+                if (round == num_rounds / 2 && worker.index() == throwing_worker)
+                    throw std::runtime_error("as asked");
+                worker.barrier();
+            }
+        },
+        num_workers);
     return {done.begin(), done.end()};
+}
+
+// Which threads of a pool a run has: for its tests.
+std::vector<int32_t> find_workers(Pool& pool, int32_t num_workers) {
+    std::vector<std::atomic<int32_t>> counts(pool.num_threads());
+    pool.run([&](Worker& worker) { counts[worker.index()] = worker.count(); }, num_workers);
+    return {counts.begin(), counts.end()};
 }
 
 KVStore* make_store(const std::string& precision, int32_t block_size,
@@ -134,7 +143,7 @@ class BoundProgram {
     void finish(const std::vector<std::pair<int32_t, int32_t>>& groups) { program_.finish(groups); }
 
     std::string step(Ids token_ids, Ids row_starts, Ids row_positions, const std::vector<Blocks>& tables,
-                     Ids selected, Logits logits, const std::optional<Words>& wanted) {
+                     Ids selected, Logits logits, const std::optional<Words>& wanted, int32_t num_workers) {
         const size_t num_rows = row_positions.size();
         if (row_starts.size() != num_rows + 1)
             return "row_starts must have one entry more than row_positions";
@@ -159,7 +168,7 @@ class BoundProgram {
             input.num_wanted_words = static_cast<int32_t>(wanted->size());
         }
         nb::gil_scoped_release released;
-        return program_.step(input);
+        return program_.step(input, num_workers);
     }
 
     // Address and bytes of each stretch, phase by phase.
@@ -242,7 +251,9 @@ void bind_program(nb::module_& m) {
         .def("pack_weight", &pack_weight, nb::rv_policy::take_ownership, nb::arg("tensor_type"),
              nb::arg("data"), nb::arg("rows"), nb::arg("cols"), nb::arg("arena") = nb::none(),
              nb::arg("offset") = 0)
-        .def("count_shares", &count_shares);
+        .def("count_shares", &count_shares, nb::arg("num_items"), nb::arg("num_rounds"),
+             nb::arg("throwing_worker"), nb::arg("num_workers") = 0)
+        .def("find_workers", &find_workers, nb::arg("num_workers"));
     nb::class_<KVStore>(m, "KVStore")
         .def(nb::new_(&make_store), nb::arg("precision"), nb::arg("block_size"), nb::arg("groups"))
         .def("block_bytes", &KVStore::block_bytes)
@@ -260,7 +271,7 @@ void bind_program(nb::module_& m) {
         .def("finish", &BoundProgram::finish)
         .def("step", &BoundProgram::step, nb::arg("token_ids"), nb::arg("row_starts"),
              nb::arg("row_positions"), nb::arg("block_tables"), nb::arg("selected"), nb::arg("logits"),
-             nb::arg("wanted") = nb::none())
+             nb::arg("wanted") = nb::none(), nb::arg("num_workers") = 0)
         .def("first_reads", &BoundProgram::first_reads, nb::arg("worker"))
         .def_prop_ro("memory_bytes", &BoundProgram::memory_bytes);
     bind_rows(m);

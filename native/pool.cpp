@@ -48,7 +48,7 @@ bool Worker::is_anyone_late() const {
     return false;
 }
 
-void Worker::wait_for_all() const { pool_.wait_for_all(index_, epoch_); }
+void Worker::wait_for_all() const { pool_.wait_for_all(index_, epoch_, count()); }
 
 // The owner takes items from the front, others from the back. Whoever comes first in a round sets the share
 // up.
@@ -120,18 +120,21 @@ void Pool::run_job(Job job) {
         parking_->wake.notify_all();
     }
     work(0, run);
-    wait_for_all(0, run << 32 | kRunEnd);
+    wait_for_all(0, run << 32 | kRunEnd, num_threads_);
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
+// Who has no part in a run ends at once: nobody waits for it at a barrier.
 void Pool::work(int index, uint64_t run) {
-    const FloatState float_state;
-    Worker worker(*this, index, run << 32);
-    try {
-        job_.call(job_.context, worker);
-    } catch (...) {
-        std::lock_guard lock(parking_->mutex);
-        if (!failure_) failure_ = std::current_exception();
+    if (index < job_.num_workers) {
+        const FloatState float_state;
+        Worker worker(*this, index, run << 32);
+        try {
+            job_.call(job_.context, worker);
+        } catch (...) {
+            std::lock_guard lock(parking_->mutex);
+            if (!failure_) failure_ = std::current_exception();
+        }
     }
     lanes_[index].arrived.store(run << 32 | kRunEnd, std::memory_order_release);
 }
@@ -163,8 +166,8 @@ bool Pool::is_late(int worker, uint64_t epoch) const {
     return static_cast<int64_t>(lanes_[worker].arrived.load(std::memory_order_acquire) - epoch) < 0;
 }
 
-void Pool::wait_for_all(int self, uint64_t epoch) const {
-    for (int other = 0; other < num_threads_; ++other) {
+void Pool::wait_for_all(int self, uint64_t epoch, int count) const {
+    for (int other = 0; other < count; ++other) {
         if (other == self) continue;
         for (int spins = 1; is_late(other, epoch); ++spins) {
             pause();

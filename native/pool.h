@@ -74,14 +74,15 @@ class Pool {
 
     int num_threads() const { return num_threads_; }
 
-    // Runs body(Worker&) on every thread and returns when all have ended. The first exception is thrown again
-    // here; the other threads pass their remaining barriers. Throws std::runtime_error in a forked child: its
-    // threads stayed in the parent.
+    // Runs body(Worker&) on `num_workers` threads, 0 or more than there are: on all, and returns when they
+    // have ended. The first exception is thrown again here; the other threads pass their remaining barriers.
+    // Throws std::runtime_error in a forked child: its threads stayed in the parent.
     template <class Body>
-    void run(Body&& body) {
+    void run(Body&& body, int num_workers = 0) {
         using Plain = std::remove_reference_t<Body>;
         run_job({[](void* context, Worker& worker) { (*static_cast<Plain*>(context))(worker); },
-                 const_cast<void*>(static_cast<const void*>(&body))});
+                 const_cast<void*>(static_cast<const void*>(&body)),
+                 0 < num_workers && num_workers < num_threads_ ? num_workers : num_threads_});
     }
 
   private:
@@ -90,6 +91,7 @@ class Pool {
     struct Job {
         void (*call)(void*, Worker&) = nullptr;
         void* context = nullptr;
+        int num_workers = 0;
     };
     // Own cache lines (two, for processors that fetch lines in pairs).
     struct alignas(128) Lane {
@@ -103,7 +105,7 @@ class Pool {
     void serve(int index, uint64_t run);
     uint64_t wait_for_run(uint64_t last);
     bool is_late(int worker, uint64_t epoch) const;
-    void wait_for_all(int self, uint64_t epoch) const;
+    void wait_for_all(int self, uint64_t epoch, int count) const;
 
     const int num_threads_;
     const int64_t process_id_;
@@ -122,7 +124,7 @@ class Pool {
     std::vector<std::thread> threads_;
 };
 
-inline int Worker::count() const { return pool_.num_threads(); }
+inline int Worker::count() const { return pool_.job_.num_workers; }
 
 template <class Body>
 void Worker::for_each(int32_t num_items, int32_t num_passes, Body&& body) {

@@ -157,15 +157,17 @@ size_t Program::memory_bytes() const {
     return total;
 }
 
-std::string Program::step(const StepInput& input) {
+std::string Program::step(const StepInput& input, int num_workers) {
     if (groups_.empty()) return "the program is not finished";
     if (std::string problem = check(input); !problem.empty()) return problem;
     begin_step(input);
-    pool_.run([this](Worker& worker) {
-        fill_angles(worker);
-        ReadAhead ahead(read_plans_[worker.index()]);
-        for (const auto& group : groups_) group->run(worker, ahead);
-    });
+    pool_.run(
+        [this](Worker& worker) {
+            fill_angles(worker);
+            ReadAhead ahead(read_plans_[worker.index()]);
+            for (const auto& group : groups_) group->run(worker, ahead);
+        },
+        num_workers);
     return {};
 }
 

@@ -39,7 +39,7 @@ class Program {
     void finish(const std::vector<std::pair<int32_t, int32_t>>& groups);
 
     // Runs one step. An empty string, or what is wrong with the input: then nothing has been written.
-    std::string step(const StepInput& input);
+    std::string step(const StepInput& input, int num_workers);
 
     // What a thread reads first in every phase that reads weights; there is one when the program is finished.
     const ReadPlan& first_reads(int32_t worker) const { return read_plans_[worker]; }

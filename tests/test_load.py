@@ -13,6 +13,7 @@ from tests.cases.puppet import EOS
 from twostroke.config import Config
 from twostroke.core.clock import WallClock
 from twostroke.core.cost_file import cost_to_json
+from twostroke.core.phase_threads import PhaseThreads
 from twostroke.engine.cores import usable_cores
 from twostroke.engine.cost_fit import assumed_cost
 from twostroke.errors import ChatTemplateError, ConfigError, ModelNotFoundError
@@ -176,10 +177,11 @@ def test_a_cost_the_dyno_left_is_where_the_engine_starts(tmp_path: Path) -> None
         assert (model.fit.start, model.fit.is_measured) == (assumed_cost(model.counts), False)
         file = model.cost_key.path(config_of(tmp_path).home)
         file.parent.mkdir(parents=True)
-        file.write_text(json.dumps({"cost": cost_to_json(measured), "threads": 1}))
+        file.write_text(json.dumps({"cost": cost_to_json(measured), "threads": {"prefill": 1, "decode": 1}}))
     with closing(load(path)) as model:
         assert (model.fit.start, model.fit.is_measured) == (measured, True)
         assert model.fit.cost() == measured
+        assert (model.reader.threads, model.threads) == (PhaseThreads(1, 1), 1)
     with closing(load(path, kv="f16")) as model:
         assert not model.fit.is_measured
 

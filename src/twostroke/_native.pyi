@@ -70,7 +70,10 @@ class Pool:
         arena: WeightArena | None = None,
         offset: int = 0,
     ) -> Weight: ...
-    def count_shares(self, num_items: int, num_rounds: int, throwing_worker: int) -> list[int]: ...
+    def count_shares(
+        self, num_items: int, num_rounds: int, throwing_worker: int, num_workers: int = 0
+    ) -> list[int]: ...
+    def find_workers(self, num_workers: int) -> list[int]: ...
 
 @final
 class KVStore:
@@ -112,6 +115,7 @@ class Program:
         selected: npt.NDArray[np.int32],
         logits: npt.NDArray[np.float32],
         wanted: npt.NDArray[np.uint32] | None = None,
+        num_workers: int = 0,
     ) -> str: ...
     def first_reads(self, worker: int) -> list[list[tuple[int, int]]]: ...
     @property

@@ -15,6 +15,7 @@ from twostroke.cache.config import CacheConfig
 from twostroke.config import MAX_THREADS, Config
 from twostroke.core.clock import Clock
 from twostroke.core.cost_file import CostKey, MeasuredCost, read_measured
+from twostroke.core.phase_threads import PhaseThreads
 from twostroke.core.pooling import Pooling, PoolingKind
 from twostroke.core.request import Request
 from twostroke.core.strategy import Speculator
@@ -121,8 +122,9 @@ def load_model(
     source = open_model(path)
     key = _cost_key(source, config, precision=precision, threads=stated)
     measured = read_measured(key.path(config.home))
+    phase_threads = PhaseThreads(num_threads, num_threads)
     if stated is None and measured is not None:
-        num_threads = min(measured.threads, usable_cpus())
+        phase_threads = PhaseThreads(*(min(each, usable_cpus()) for each in measured.threads))
     draft = None if draft_model is None else _open_draft(draft_model)
     own = _load_own(
         source,
@@ -132,9 +134,10 @@ def load_model(
         precision=precision,
         context=context,
         memory_bytes=memory_bytes,
-        threads=num_threads,
+        threads=phase_threads.most,
         draft=draft,
     )
+    own.reader.threads = phase_threads
     drafter = None if draft is None else _load_draft(draft, own, config=config, clock=clock, threads=stated)
     cost = fold_costs(own.program, kv_precision=precision)
     counts = _step_counts(own.program, cost)
@@ -154,7 +157,7 @@ def load_model(
         counts=counts,
         cost_key=key,
         fit=fit,
-        threads=num_threads,
+        threads=phase_threads.most,
         pooling=own.pooling,
     )
 

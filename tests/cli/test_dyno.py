@@ -64,7 +64,7 @@ def test_the_whole_dyno_runs_on_a_small_model_and_the_next_load_starts_from_it(
     report = json.loads(capsys.readouterr().out)
     assert report["model"] == model
     assert report["is_kept"] is False
-    assert report["threads"] == 1
+    assert report["threads"] == {"prefill": 1, "decode": 1}
     assert len(report["steps"]) >= 10
     assert all(step["seconds"] > 0 for step in report["steps"])
     assert [each["threads"] for each in report["phases"]] == [1]
@@ -101,7 +101,7 @@ def test_a_damaged_file_is_measured_again_with_a_warning(
     assert app.main(["dyno", "-m", model]) == 0
     assert len(measurements) == 2
     assert "holds no dyno" in caplog.text
-    assert json.loads(file.read_text())["threads"] == 2
+    assert json.loads(file.read_text())["threads"] == {"prefill": 2, "decode": 2}
 
 
 def test_the_drift_of_a_machine_that_stayed_is_near_1(model: str) -> None:

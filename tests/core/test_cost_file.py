@@ -64,11 +64,12 @@ def test_a_damaged_file_is_no_cost_and_a_warning(tmp_path: Path, caplog: pytest.
     assert str(path) in caplog.text
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, None, "2", True])
-def test_a_cost_for_no_number_of_threads_is_damaged(tmp_path: Path, threads: object) -> None:
+@pytest.mark.parametrize("count", [0, -1, 1.5, None, "2", True])
+def test_a_cost_for_no_number_of_threads_is_damaged(tmp_path: Path, count: object) -> None:
     path = tmp_path / "cost.json"
-    path.write_text(json.dumps({"cost": cost_to_json(make_cost()), "threads": threads}))
-    assert read_measured(path) is None
+    for threads in (count, {"prefill": count, "decode": 1}, {"prefill": 1, "decode": count}, {"prefill": 1}):
+        path.write_text(json.dumps({"cost": cost_to_json(make_cost()), "threads": threads}))
+        assert read_measured(path) is None
 
 
 def test_a_table_stays_a_table() -> None:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from twostroke.core.clock import VirtualClock
 from twostroke.core.cost_file import CostKey
 from twostroke.core.peaks import Peaks
+from twostroke.core.phase_threads import PhaseThreads
 from twostroke.core.step_cost import Law, StepCost
 from twostroke.engine.cost_fit import StepCounts
 from twostroke.measure.dyno import Dyno, PhaseTimes
@@ -62,7 +63,7 @@ def make_dyno() -> Dyno:
     timings = timings_of(TRUTH)
     return Dyno(
         key=KEY,
-        threads=2,
+        threads=PhaseThreads(2, 2),
         fit=fit_cost(timings, start=START),
         counts=COUNTS,
         timings=timings,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.measure.dyno_builders import KEY, LIMITS, TRUTH, LawfulReader, make_dyno
 from twostroke.core.clock import Clock, VirtualClock
 from twostroke.core.cost_file import CostKey
+from twostroke.core.phase_threads import PhaseThreads
 from twostroke.load import LoadedModel
 from twostroke.measure import dyno as dyno_module
 from twostroke.measure.dyno import Dyno, PhaseTimes, drift_of, measure_dyno
@@ -23,6 +25,9 @@ class Opened:
     threads: int
     cost_key: CostKey
     is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.reader = SimpleNamespace(threads=PhaseThreads(self.threads, self.threads))
 
     def close(self) -> None:
         self.is_closed = True
@@ -45,12 +50,13 @@ class Loader:
 
 
 @pytest.fixture
-def profiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[PhaseTimes, ...]]]:
+def profiled(monkeypatch: pytest.MonkeyPatch) -> "Profiled":
     """What was measured in full: threads, and the phases of the sweep before it."""
-    seen: list[tuple[int, tuple[PhaseTimes, ...]]] = []
+    seen: Profiled = []
 
     def profile(model: LoadedModel, phases: tuple[PhaseTimes, ...], **_: Any) -> Dyno:
-        seen.append((model.threads, phases))
+        assert model.threads == model.reader.threads.most
+        seen.append((model.reader.threads, phases))
         return make_dyno()
 
     monkeypatch.setattr(dyno_module, "profile", profile)
@@ -63,7 +69,7 @@ def phases_by(law: Callable[[int], tuple[float, float]]) -> Callable[[LoadedMode
     return lambda model, clock: PhaseTimes(model.threads, *law(model.threads))
 
 
-Profiled = list[tuple[int, tuple[PhaseTimes, ...]]]
+Profiled = list[tuple[PhaseThreads, tuple[PhaseTimes, ...]]]
 
 
 def test_all_counts_are_swept_and_the_best_measured(monkeypatch: pytest.MonkeyPatch, profiled: Profiled) -> None:
@@ -71,19 +77,28 @@ def test_all_counts_are_swept_and_the_best_measured(monkeypatch: pytest.MonkeyPa
     load = Loader(VirtualClock())
     measure_dyno(load, home=Path(), clock=load.clock)
     ((threads, phases),) = profiled
-    assert threads == 4
+    assert threads == (4, 4)
     assert [each.threads for each in phases] == [1, 2, 4]
     assert len(load.opened) == 3, "the first model is measured again, not loaded again"
     assert all(model.is_closed for model in load.opened)
 
 
 def test_fewer_threads_are_taken_where_more_are_slower(monkeypatch: pytest.MonkeyPatch, profiled: Profiled) -> None:
+    slow = phases_by(lambda n: (3.0 if n < 4 else 9.0, 8.0 / n if n < 4 else 5.0))
+    monkeypatch.setattr(dyno_module, "phase_times", slow)
+    load = Loader(VirtualClock())
+    measure_dyno(load, home=Path(), clock=load.clock)
+    assert [threads for threads, _ in profiled] == [(2, 2)]
+    assert [model.threads for model in load.opened] == [4, 2, 1, 2]
+    assert all(model.is_closed for model in load.opened)
+
+
+def test_one_phase_may_take_fewer_threads_than_the_other(monkeypatch: pytest.MonkeyPatch, profiled: Profiled) -> None:
     monkeypatch.setattr(dyno_module, "phase_times", phases_by(lambda n: (3.0 if n < 4 else 9.0, 8.0 / n)))
     load = Loader(VirtualClock())
     measure_dyno(load, home=Path(), clock=load.clock)
-    assert [threads for threads, _ in profiled] == [2]
-    assert [model.threads for model in load.opened] == [4, 2, 1, 2]
-    assert all(model.is_closed for model in load.opened)
+    assert [threads for threads, _ in profiled] == [PhaseThreads(prefill=4, decode=2)]
+    assert [model.threads for model in load.opened] == [4, 2, 1], "the first has all the threads that are needed"
 
 
 def test_stated_threads_are_not_second_guessed(monkeypatch: pytest.MonkeyPatch, profiled: Profiled) -> None:
@@ -91,7 +106,7 @@ def test_stated_threads_are_not_second_guessed(monkeypatch: pytest.MonkeyPatch, 
     load = Loader(VirtualClock(), stated=3)
     measure_dyno(load, home=Path(), clock=load.clock)
     ((threads, phases),) = profiled
-    assert (threads, len(phases), len(load.opened)) == (3, 1, 1)
+    assert (threads, len(phases), len(load.opened)) == ((3, 3), 1, 1)
 
 
 def test_a_model_that_loads_slowly_is_loaded_once(monkeypatch: pytest.MonkeyPatch, profiled: Profiled) -> None:
@@ -99,7 +114,7 @@ def test_a_model_that_loads_slowly_is_loaded_once(monkeypatch: pytest.MonkeyPatc
     load = Loader(VirtualClock(), load_s=5.0)
     measure_dyno(load, home=Path(), clock=load.clock)
     assert len(load.opened) == 1
-    assert profiled[0][0] == 4
+    assert profiled[0][0] == (4, 4)
 
 
 def test_a_failure_leaves_no_model_open(monkeypatch: pytest.MonkeyPatch, profiled: Profiled) -> None:

@@ -19,7 +19,7 @@ def test_a_dyno_is_read_as_it_was_stored_and_the_engine_finds_its_cost(tmp_path:
     assert read_dyno(path) == dyno
     measured = read_measured(path)
     assert measured is not None
-    assert (measured.cost, measured.threads) == (dyno.cost, 2)
+    assert (measured.cost, measured.threads) == (dyno.cost, (2, 2))
     assert [each.name for each in path.parent.iterdir()] == [path.name], "a temporary file was left"
 
 
@@ -56,10 +56,18 @@ def test_what_is_no_dyno_is_damaged(text: str, tmp_path: Path, caplog: pytest.Lo
 
 @pytest.mark.parametrize(
     ("part", "value"),
-    [("threads", 0), ("threads", 7), ("num_rounds", "5"), ("took_s", -1.0), ("disk_bytes_per_s", float("nan"))],
+    [
+        ("threads", 2),
+        ("threads", {"prefill": 0, "decode": 2}),
+        ("threads", {"prefill": 2, "decode": 7}),
+        ("threads", {"prefill": 2}),
+        ("num_rounds", "5"),
+        ("took_s", -1.0),
+        ("disk_bytes_per_s", float("nan")),
+    ],
 )
 def test_a_value_that_cannot_be_is_damaged(part: str, value: Any) -> None:
-    with pytest.raises((ValueError, AssertionError)):
+    with pytest.raises((ValueError, TypeError, KeyError, AssertionError)):
         dyno_from_json(dyno_to_json(make_dyno()) | {part: value})
 
 

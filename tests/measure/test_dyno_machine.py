@@ -6,6 +6,7 @@ import pytest
 
 from tests.measure.dyno_builders import SteadyProbe
 from twostroke.core.clock import VirtualClock, WallClock
+from twostroke.core.phase_threads import PhaseThreads
 from twostroke.measure.dyno import PhaseTimes, best_threads, has_drifted
 from twostroke.measure.dyno_machine import SIZES, disk_rate, read_rates, thread_counts
 from twostroke.measure.dyno_overhead import sampling_seconds, step_overhead
@@ -49,11 +50,14 @@ def test_a_step_and_a_row_cost_something_and_a_token_too() -> None:
     assert sampling_seconds(Sampler(100), clock=WallClock()) > 0
 
 
-def test_the_threads_with_which_the_worse_phase_is_best_are_taken() -> None:
-    assert best_threads((PhaseTimes(1, 4.0, 20.0), PhaseTimes(2, 3.0, 10.0))) == 2
-    assert best_threads((PhaseTimes(1, 3.0, 10.0), PhaseTimes(2, 3.0, 10.0))) == 2
-    oversubscribed = (PhaseTimes(4, 3.0, 10.0), PhaseTimes(8, 9.0, 9.0))
-    assert best_threads(oversubscribed) == 4
+def test_each_phase_gets_the_threads_with_which_it_is_fastest() -> None:
+    assert best_threads((PhaseTimes(1, 4.0, 20.0), PhaseTimes(2, 3.0, 10.0))) == (2, 2)
+    assert best_threads((PhaseTimes(1, 3.0, 10.0), PhaseTimes(2, 3.0, 10.0))) == (2, 2)
+    reads_stand_in_line = (PhaseTimes(4, 3.0, 10.0), PhaseTimes(8, 9.0, 9.0))
+    assert best_threads(reads_stand_in_line) == PhaseThreads(prefill=8, decode=4)
+    units_are_shared = (PhaseTimes(4, 3.0, 10.0), PhaseTimes(8, 2.5, 11.0))
+    assert best_threads(units_are_shared) == PhaseThreads(prefill=4, decode=8)
+    assert best_threads(units_are_shared).most == 8
 
 
 def test_drift_is_a_phase_that_left_the_bound_on_either_side() -> None:

@@ -41,6 +41,28 @@ def test_an_exception_on_any_thread_reaches_the_caller_and_the_pool_goes_on(thre
         assert pool.count_shares(10, 6, -1) == [6] * 10
 
 
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_run_may_have_fewer_threads_than_the_pool(threads: int) -> None:
+    pool = _native.Pool(threads)
+    for num_workers in (*range(1, threads + 2), 0):
+        running = num_workers if 0 < num_workers < threads else threads
+        assert pool.find_workers(num_workers) == [running] * running + [0] * (threads - running)
+        assert pool.count_shares(7, 50, -1, num_workers=num_workers) == [50] * 7
+        assert pool.count_shares(7, 50, -1) == [50] * 7
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_threads_without_a_part_wait_for_nobody_and_nobody_for_them(threads: int) -> None:
+    pool = _native.Pool(threads)
+    for round_ in range(300):
+        assert pool.count_shares(5, 3, -1, num_workers=1 + round_ % threads) == [3] * 5
+        if round_ % 100 == 50:
+            time.sleep(0.002)  # they fall asleep
+    with pytest.raises(RuntimeError, match="as asked"):
+        pool.count_shares(10, 6, 0, num_workers=1)
+    assert pool.count_shares(10, 6, -1) == [6] * 10
+
+
 def test_threads_that_fell_asleep_wake_up() -> None:
     pool = _native.Pool(3)
     for _ in range(3):

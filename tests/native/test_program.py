@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from tests.native.program_builders import AttentionModel, Heads, make_step
 from twostroke import _native
+from twostroke.core.phase_threads import PhaseThreads
 from twostroke.errors import KernelError
-from twostroke.program.native import NativeReader
+from twostroke.program.native import FEW_TOKENS, NativeReader
 from twostroke.program.program import BoundStep
 
 
@@ -79,6 +81,26 @@ def test_panels_of_which_nothing_is_wanted_are_left_out(isa: str, num_tokens: in
         else:
             assert np.isneginf(narrow[:, columns]).all()
     assert np.array_equal(reader.run(step), whole)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 4, 5, 40])
+def test_phases_run_on_their_own_threads_with_the_same_bits(num_tokens: int) -> None:
+    model = AttentionModel(Heads(6, 2, 16), num_ids=500, context_length=100)
+    reader = model.make_reader(num_blocks=8, max_tokens=48, threads=3)
+    step = make_step([([7 * each for each in range(num_tokens)], 0, [0, 1, 2])])
+    whole = reader.run(step).copy()
+    seen: list[int] = []
+    native_step = reader._bound.step
+
+    def watched(*arguments: Any) -> str:
+        seen.append(arguments[-1])
+        return native_step(*arguments)
+
+    reader._bound = SimpleNamespace(step=watched)  # type: ignore[assignment]
+    for threads in (PhaseThreads(3, 1), PhaseThreads(1, 3), PhaseThreads(2, 2), PhaseThreads(9, 9)):
+        reader.threads = threads
+        assert np.array_equal(reader.run(step), whole)
+        assert seen.pop() == (threads.decode if num_tokens <= FEW_TOKENS else threads.prefill)
 
 
 def test_arrays_of_the_wrong_kind_are_refused() -> None:

@@ -18,7 +18,7 @@ def test_the_head_of_the_report() -> None:
         "",
         "threads  decode step  prefill chunk",
         "      1      4.00 ms       200.0 ms",
-        "      2      3.00 ms       100.0 ms <- taken",
+        "      2      3.00 ms       100.0 ms <- prefill and decode",
         "",
     ]
 

@@ -11,11 +11,12 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from twostroke.core.phase_threads import PhaseThreads
 from twostroke.core.step_cost import Curve, Law, StepCost, Table
 
 logger = logging.getLogger("twostroke")
 
-FORMAT = 1  # of the file and of what is measured: a change makes older files unfound
+FORMAT = 2  # of the file and of what is measured: a change makes older files unfound
 FLOATS = ("base_s", "row_s", "sample_s")
 CURVES = ("linear", "head", "attention")
 
@@ -40,17 +41,17 @@ class CostKey:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCost:
-    """A cost and the number of threads it holds for."""
+    """A cost and the numbers of threads it holds for."""
 
     cost: StepCost
-    threads: int
+    threads: PhaseThreads
 
 
 def read_measured(path: Path) -> MeasuredCost | None:
     """The cost in a file of the dyno; None without one, and with a warning where it is damaged."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
-        return MeasuredCost(cost_from_json(fields["cost"]), threads=whole_number(fields["threads"]))
+        return MeasuredCost(cost_from_json(fields["cost"]), threads=threads_from_json(fields["threads"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AssertionError) as error:
@@ -79,6 +80,11 @@ def cost_from_json(fields: Any) -> StepCost:
     floats = {name: number(fields[name]) for name in FLOATS}
     curves = {name: _curve(fields[name]) for name in CURVES}
     return StepCost(**floats, **curves, windows=windows)  # type: ignore[arg-type]
+
+
+def threads_from_json(fields: Any) -> PhaseThreads:
+    """Threads by phase. Raises ValueError, TypeError or KeyError for what is none."""
+    return PhaseThreads(prefill=whole_number(fields["prefill"]), decode=whole_number(fields["decode"]))
 
 
 def _curve(fields: Any) -> Curve:

@@ -13,6 +13,7 @@ from twostroke import _native
 from twostroke.core.clock import Clock
 from twostroke.core.cost_file import CostKey
 from twostroke.core.peaks import Peaks
+from twostroke.core.phase_threads import PhaseThreads
 from twostroke.core.step_cost import Law, StepCost
 from twostroke.engine.cores import usable_cores
 from twostroke.engine.cost_fit import DRIFT, StepCounts
@@ -46,7 +47,7 @@ class Dyno:
     """Everything measured."""
 
     key: CostKey
-    threads: int  # found best, or asked for
+    threads: PhaseThreads  # found best, or asked for
     fit: Fit
     counts: StepCounts
     timings: tuple[Timing, ...]  # `fit.errors` are theirs
@@ -70,9 +71,10 @@ def measure_dyno(load: LoadModel, *, home: Path, clock: Clock) -> Dyno:
     model = load(None)
     try:
         phases = _sweep(load, model, clock, until_s=start_s + SWEEP_BUDGET_S)
-        if (best := best_threads(phases)) != model.threads:
+        if (best := best_threads(phases)).most != model.threads:
             model.close()
-            model = load(best)
+            model = load(best.most)
+        model.reader.threads = best
         return profile(model, phases, reference=reference_of(model), home=home, clock=clock, start_s=start_s)
     finally:
         model.close()
@@ -104,7 +106,7 @@ def profile(
     start_s: float,
     budget_s: float = STEPS_BUDGET_S,
 ) -> Dyno:
-    """The dyno of a loaded model with its own number of threads; `phases` and `start_s` are of what went before."""
+    """The dyno of a loaded model with its reader's threads; `phases` and `start_s` are of what went before."""
     isa, threads, limits = model.reader.isa, model.threads, limits_of(model)
     weight_bytes = int(model.counts.weight_bytes + model.counts.head_bytes)
     peaks = ensure_peaks(home=home, isa=isa, threads=threads, weight_bytes=weight_bytes, are_beaten=_always)
@@ -117,7 +119,7 @@ def profile(
     fit = fit_cost(timings, start=first_guess(model.counts, peaks, base_s=base_s, row_s=row_s, sample_s=sample_s))
     return Dyno(
         key=model.cost_key,
-        threads=threads,
+        threads=model.reader.threads,
         fit=fit,
         counts=model.counts,
         timings=timings,
@@ -135,8 +137,9 @@ def profile(
 def drift_of(dyno: Dyno, model: LoadedModel, *, clock: Clock) -> float:
     """How many times as long as then the two phases take now, the farther one; about a second."""
     now = phase_times(model, clock)
-    then = next(each for each in dyno.phases if each.threads == model.threads)
-    ratios = (now.decode_s / then.decode_s, now.prefill_s / then.prefill_s)
+    then = {each.threads: each for each in dyno.phases}
+    threads = model.reader.threads
+    ratios = (now.decode_s / then[threads.decode].decode_s, now.prefill_s / then[threads.prefill].prefill_s)
     return max(ratios, key=lambda ratio: max(ratio, 1 / ratio))
 
 
@@ -145,14 +148,12 @@ def has_drifted(drift: float) -> bool:
     return not 1 / DRIFT <= drift <= DRIFT
 
 
-def best_threads(phases: tuple[PhaseTimes, ...]) -> int:
-    """The number with which the phase that suffers more from it suffers least; more threads where equal."""
-    decode_s, prefill_s = min(each.decode_s for each in phases), min(each.prefill_s for each in phases)
-
-    def suffers(each: PhaseTimes) -> tuple[float, int]:
-        return max(each.decode_s / decode_s, each.prefill_s / prefill_s), -each.threads
-
-    return min(phases, key=suffers).threads
+def best_threads(phases: tuple[PhaseTimes, ...]) -> PhaseThreads:
+    """The numbers with which each phase is fastest; more threads where equal."""
+    return PhaseThreads(
+        prefill=min(phases, key=lambda each: (each.prefill_s, -each.threads)).threads,
+        decode=min(phases, key=lambda each: (each.decode_s, -each.threads)).threads,
+    )
 
 
 def limits_of(model: LoadedModel) -> Limits:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from twostroke import _native
+from twostroke.core.phase_threads import PhaseThreads
 from twostroke.errors import ConfigError, KernelError
 from twostroke.program.fuse import Groups, fuse, verify_groups
 from twostroke.program.memory import plan_memory
@@ -31,9 +32,14 @@ from twostroke.program.program import Axis, BoundStep, Instr, Program, WeightSpe
 from twostroke.program.quant import FloatArray, StoredTensor, dequantise
 from twostroke.program.reader import KVSpec
 
+FEW_TOKENS = 4  # a step of so many waits for its weights, not for arithmetic: it runs on the threads of decode
+
 
 class NativeReader:
-    """Runs a program on all threads with the kernels of one ISA. Implements `Reader`."""
+    """Runs a program with the kernels of one ISA. Implements `Reader`.
+
+    `threads` may change between two steps; it changes no bit. More than the pool has count as all.
+    """
 
     def __init__(
         self,
@@ -63,12 +69,13 @@ class NativeReader:
             self._pool = pool or _native.Pool(threads)
             self._store = _make_store(program, kv)
             self._bound = self._bind(tensors, groups, limits=(max_tokens, max_rows), kept=kept)
+            self.threads = PhaseThreads(self._pool.num_threads, self._pool.num_threads)
         except (ValueError, RuntimeError, MemoryError) as error:
             raise KernelError(f"the program cannot run here: {error}") from error
 
     def run(self, step: BoundStep) -> FloatArray:
         """Logits [num_selected, vocab], or states [num_selected, width], overwritten by the next run."""
-        num_selected = len(step.selected)
+        num_selected, num_tokens = len(step.selected), len(step.token_ids)
         if num_selected > len(self._output):
             self._output = np.empty((num_selected, self._program.output_width), np.float32)
         try:
@@ -80,6 +87,7 @@ class NativeReader:
                 step.selected,
                 self._output,
                 step.wanted,
+                self.threads.decode if num_tokens <= FEW_TOKENS else self.threads.prefill,
             )
         except (RuntimeError, TypeError) as error:
             raise KernelError(f"step did not run: {error}") from error

@@ -2,6 +2,7 @@
 
 from itertools import groupby
 
+from twostroke.core.phase_threads import PhaseThreads
 from twostroke.core.step_cost import Curve, Law
 from twostroke.engine.cost_fit import StepCounts
 from twostroke.measure.dyno import Dyno
@@ -20,7 +21,7 @@ def _machine(dyno: Dyno) -> list[str]:
     units = (("int8", peaks.int8_ops_per_s), ("bf16", peaks.bf16_ops_per_s), ("fp32", peaks.fp32_ops_per_s))
     rates_of_units = ", ".join(f"{unit} {per_s / 1e9:.0f}" for unit, per_s in units)
     lines = [
-        f"{key.cpu}, {key.isa}, {quantity.count(dyno.threads, 'thread')}, kv {key.precision}",
+        f"{key.cpu}, {key.isa}, {_threads(dyno.threads)}, kv {key.precision}",
         f"peaks   {rates_of_units} billion operations/s; disk {disk}",
     ]
     for threads, rates in groupby(dyno.reads, key=lambda rate: rate.threads):
@@ -29,10 +30,17 @@ def _machine(dyno: Dyno) -> list[str]:
     return lines
 
 
+def _threads(threads: PhaseThreads) -> str:
+    if threads.prefill == threads.decode:
+        return quantity.count(threads.prefill, "thread")
+    return f"{quantity.count(threads.prefill, 'thread')} in prefill, {threads.decode} in decode"
+
+
 def _phases(dyno: Dyno) -> list[str]:
     lines = ["threads  decode step  prefill chunk"]
     for each in dyno.phases:
-        mark = " <- taken" if each.threads == dyno.threads else ""
+        taken = [phase for phase, count in dyno.threads._asdict().items() if count == each.threads]
+        mark = f" <- {' and '.join(taken)}" if taken else ""
         decode, prefill = quantity.duration(each.decode_s), quantity.duration(each.prefill_s)
         lines.append(f"{each.threads:7}{decode:>13}{prefill:>15}{mark}")
     return lines

@@ -90,7 +90,7 @@ struct Tile {
     const OutputTile& out;
     int32_t* corrections;  // [T][correction_stride]
     size_t correction_stride;
-    int32_t num_tokens, first_tokens;  // first_tokens: of the first tile
+    int32_t num_tokens;
 
     // What a block adds beside its dot, per token: the start of the int32 sums (-offset * sum), or the factor
     // of the minimum (scale * sum) as the bits of a float.
@@ -113,8 +113,8 @@ struct Tile {
         }
     }
 
-    // The first tile waits for its panel, the others find it in the caches: they ask for the next one, each
-    // for its share, so that memory never rests.
+    // Several tiles ask for the next panel, each for its share, and find their own in the caches: memory
+    // never rests. One alone has nothing to do meanwhile but wait.
     struct Ahead {
         const uint8_t* next;
         int32_t num_lines;  // beside each block
@@ -122,11 +122,11 @@ struct Tile {
 
     template <int T>
     Ahead ahead(int32_t first) const {
-        if (first == 0) return {panel, 0};
-        const int32_t asking = num_tokens - first_tokens, block_lines = Format::kBlockBytes / 64;
-        const int32_t line = num_blocks * block_lines * (first - first_tokens) / asking;
+        if (num_tokens == T) return {panel, 0};
+        const int32_t block_lines = Format::kBlockBytes / 64;
+        const int32_t line = num_blocks * block_lines * first / num_tokens;
         return {panel + num_blocks * Format::kBlockBytes + 64 * line,
-                (block_lines * T + asking - 1) / asking};
+                (block_lines * T + num_tokens - 1) / num_tokens};
     }
 
     template <int T>
@@ -156,7 +156,7 @@ struct Tile {
                 const uint8_t* minimums = w + Format::kScalesAt + 64;
                 add_minimums<T>(sum, load_halves(minimums), load_halves(minimums + 32), fixes, fix_stride);
             }
-            if (kPrefetchBytes<Format, T> != 0 && first == 0)  // later tiles find the panel in the caches
+            if (kPrefetchBytes<Format, T> != 0 && num_tokens == T)
                 prefetch_lines(w + kPrefetchBytes<Format, T>, Format::kBlockBytes);
             for (int32_t line = 0; line < num_lines; line++, next += 64) _mm_prefetch(next, _MM_HINT_T1);
             w += Format::kBlockBytes;
@@ -179,9 +179,9 @@ void linear(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_
         if (num_tokens >= kMinPieceTokens)
             return linear_pieces<Format>(panel, K, in, num_tokens, output, scratch);
     }
-    for_each_tile<kMaxTokens>(
-        num_tokens, Tile<Format>{panel, num_blocks, in, output, static_cast<int32_t*>(scratch),
-                                 correction_stride, num_tokens, first_tile(num_tokens, kMaxTokens)});
+    for_each_tile<kMaxTokens>(num_tokens,
+                              Tile<Format>{panel, num_blocks, in, output, static_cast<int32_t*>(scratch),
+                                           correction_stride, num_tokens});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """litellm, which stands between many programs and their servers."""
 
 import asyncio
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,13 @@ pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with chat_server(tmp_path_factory.mktemp("puppet")) as one:
         yield one
+
+
+@pytest.fixture(autouse=True)
+def its_own_litter() -> Iterator[None]:
+    """The library leaves event loops open: they are found here, not in somebody else's test."""
+    yield
+    gc.collect()
 
 
 def asked(server: ServerProcess, **fields: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from twostroke.core.request import Request
 from twostroke.core.sequence import Sequence
 from twostroke.core.step import ScoredToken, StepPlan
 from twostroke.engine.bind import Binder
+from twostroke.engine.wanted import Words
 from twostroke.model.open import open_model
 from twostroke.params import SamplingParams
 from twostroke.program.program import BoundStep
@@ -115,8 +116,8 @@ class CountingBinder:
         self.counts: list[int] = []
         self._binder = binder
 
-    def bind(self, plan: StepPlan, sequences: Mapping[int, Sequence]) -> BoundStep:
-        step = self._binder.bind(plan, sequences)
+    def bind(self, plan: StepPlan, sequences: Mapping[int, Sequence], *, wanted: Words | None) -> BoundStep:
+        step = self._binder.bind(plan, sequences, wanted=wanted)
         self.counts.append(len(step.selected))
         return step
 

@@ -124,9 +124,12 @@ void Pool::run_job(Job job) {
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-// Who has no part in a run ends at once: nobody waits for it at a barrier.
+// Who has no part in a run ends at once: nobody waits for it at a barrier. Its share is emptied, as a tag
+// repeats after 4096 runs: one left from before would tell that its items of a later run are done.
 void Pool::work(int index, uint64_t run) {
-    if (index < job_.num_workers) {
+    if (index >= job_.num_workers) {
+        lanes_[index].share.store(0, std::memory_order_relaxed);
+    } else {
         const FloatState float_state;
         Worker worker(*this, index, run << 32);
         try {

@@ -51,6 +51,14 @@ def test_a_run_may_have_fewer_threads_than_the_pool(threads: int) -> None:
         assert pool.count_shares(7, 50, -1) == [50] * 7
 
 
+def test_what_a_thread_did_is_not_taken_for_done_once_the_marks_of_runs_repeat() -> None:
+    pool = _native.Pool(2)
+    assert pool.count_shares(8, 1, -1) == [1] * 8
+    for _ in range(2**12 - 1):
+        pool.count_shares(8, 1, -1, num_workers=1)
+    assert pool.count_shares(8, 1, -1) == [1] * 8
+
+
 @pytest.mark.parametrize("threads", THREADS)
 def test_threads_without_a_part_wait_for_nobody_and_nobody_for_them(threads: int) -> None:
     pool = _native.Pool(threads)

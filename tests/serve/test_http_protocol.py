@@ -233,3 +233,64 @@ def test_a_fault_on_the_short_way_is_one_error_event(
     assert b"secret" not in error
     assert "a secret" in caplog.text
     assert model.handles[0].is_cancelled.is_set()
+
+
+# A request that waits behind a running one
+
+
+async def streaming(model: ScriptedModel) -> tuple[HttpProtocol, Wire]:
+    """A stream that has begun, and a whole request behind it."""
+    protocol, wire = connected(create_app(registry_of(model)))
+    protocol.data_received(asked("/v1/completions", make_completion(max_tokens=1000)))
+    while b"data: " not in wire.written:
+        await asyncio.sleep(0.001)
+    protocol.data_received(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n")
+    return protocol, wire
+
+
+def test_a_running_answer_ends_with_its_connection_though_a_request_waits_behind_it() -> None:
+    model = ScriptedModel(["x"] * 1000, pause_s=0.005)
+
+    async def talk() -> None:
+        protocol, wire = await streaming(model)
+        protocol.connection_lost(ConnectionResetError())
+        size = len(wire.written)
+        async with asyncio.timeout(2):
+            while model.num_running:
+                await asyncio.sleep(0.001)
+        assert len(wire.written) == size
+
+    asyncio.run(talk())
+    assert model.handles[0].is_cancelled.is_set()
+
+
+def test_no_error_is_written_into_a_running_answer_though_a_request_waits_behind_it() -> None:
+    async def talk() -> bytes:
+        protocol, wire = await streaming(ScriptedModel(["x"] * 1000, pause_s=0.005))
+        protocol.data_received(b"\0 nonsense\r\n\r\n")
+        assert wire.has_closed
+        protocol.connection_lost(None)
+        return wire.written
+
+    written = asyncio.run(talk())
+    assert written.count(b"HTTP/1.1 ") == 1
+    assert b"Invalid HTTP" not in written
+
+
+def test_requests_behind_each_other_end_with_their_connection_at_any_place() -> None:
+    """Of three the second runs when it breaks."""
+    model = ScriptedModel(["x"] * 1000, pause_s=0.005)
+    health = b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n"
+
+    async def talk() -> None:
+        protocol, wire = connected(create_app(registry_of(model)))
+        protocol.data_received(health + asked("/v1/completions", make_completion(max_tokens=1000)) + health)
+        while b"data: " not in wire.written:
+            await asyncio.sleep(0.001)
+        protocol.connection_lost(ConnectionResetError())
+        async with asyncio.timeout(2):
+            while model.num_running:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(talk())
+    assert model.handles[0].is_cancelled.is_set()

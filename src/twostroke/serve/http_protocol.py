@@ -1,12 +1,12 @@
 """HTTP/1.1 on one connection: uvicorn's protocol over httptools, which writes a token in a fraction of h11's time.
 
 Given to uvicorn by the server. Adds what httptools leaves to its user: a limit on what a client sends outside of
-bodies, answers to clients that would rather speak HTTP/2, that no error is written into a running answer, and when a
-request was complete: everything that happens to it from then on is the server's time.
+bodies, answers to clients that would rather speak HTTP/2, that no error is written into a running answer, that this one
+ends with its connection though another request waits behind it, and when a request was complete: everything that
+happens to it from then on is the server's time.
 """
 
 import weakref
-from typing import cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -47,6 +47,7 @@ class HttpProtocol(HttpToolsProtocol):
     """One connection. Upgrades are not offered: a client that asks for one is answered in HTTP/1.1."""
 
     _num_bytes = 0  # that came since a head, a piece of a body or a request was complete
+    _running: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest, which may wait behind it
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -79,8 +80,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Say so and close; beside an answer that has begun only close."""
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # none before the first request
-        if cycle is not None and cycle.response_started and not cycle.response_complete:
+        running = self._running
+        if running is not None and running.response_started and not running.response_complete:
             self.transport.close()
         else:
             super().send_400_response(msg)
@@ -89,6 +90,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._num_bytes = 0
         if not self.parser.should_upgrade():
             super().on_headers_complete()
+            if not self.pipeline:
+                self._running = self.cycle
             self.scope["state"][DIRECT_BODY] = ChunkedBody(self.cycle)
 
     def on_body(self, body: bytes) -> None:
@@ -100,3 +103,14 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.parser.should_upgrade():
             self.scope["state"][ARRIVAL] = CLOCK.now()
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        waiting = self.pipeline[-1][0] if self.pipeline else None
+        super().on_response_complete()
+        self._running = waiting or self._running
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        super().connection_lost(exc)

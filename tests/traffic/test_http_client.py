@@ -98,6 +98,34 @@ def test_a_kept_connection_the_server_closed_is_replaced() -> None:
     assert run(ask()) == [1, 2]
 
 
+def test_who_stops_waiting_on_a_kept_connection_closes_it() -> None:
+    """The server would compute its answer to the end."""
+
+    async def ask() -> None:
+        asked, left = asyncio.Semaphore(0), asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with closing(writer):
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(json_reply(1))
+                await reader.readuntil(b"\r\n\r\n")
+                asked.release()
+                assert await reader.read() == b""
+                left.set()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+            client = HttpClient(Address.of(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"))
+            await client.get("/")
+            waiting = asyncio.ensure_future(client.get("/"))
+            await asked.acquire()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await asyncio.wait_for(left.wait(), 10)
+
+    run(ask())
+
+
 def test_a_reply_that_is_left_early_closes_its_connection() -> None:
     async def ask() -> int:
         async with talking(lambda request: b"HTTP/1.1 200 -\r\nContent-Length: 9\r\n\r\nabc") as client:
@@ -217,6 +245,12 @@ def test_what_only_says_that_a_reply_comes_is_none() -> None:
     parts = (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\nx")
     assert run(body_of(*parts)) == (404, b"x", 1)
     assert run(body_of(b"".join(parts))) == (404, b"x", 1)
+
+
+def test_a_server_that_goes_on_in_another_protocol_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(RemoteError, match="in another protocol"):
+        run(body_of(b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"))
+    assert not caplog.records
 
 
 def test_a_connection_that_says_more_than_was_asked_is_not_used_again() -> None:

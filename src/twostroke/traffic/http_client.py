@@ -147,18 +147,9 @@ class HttpClient:
     async def _asked(self, request: bytes) -> "_Connection":
         """A connection with the reply's head; a kept one that the server closed meanwhile is replaced."""
         while self._idle:
-            kept = self._idle.pop()
             with contextlib.suppress(RemoteError):
-                await kept.send(request)
-                return kept
-            kept.close()
-        connection = await self._connected()
-        try:
-            await connection.send(request)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+                return await _asked_over(self._idle.pop(), request)
+        return await _asked_over(await self._connected(), request)
 
     async def _connected(self) -> "_Connection":
         place, loop = self.address, asyncio.get_running_loop()
@@ -262,6 +253,8 @@ class _Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._break(str(error))
+        except httptools.HttpParserUpgrade:
+            self._break("the server goes on in another protocol")
         if not self._has_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
@@ -304,6 +297,16 @@ class _Connection(asyncio.Protocol):
             self.can_go_on = self._is_framed and self._problem is None and self._parser.should_keep_alive()
             self.has_ended, self.end_s = True, self._read_s
             self._wake()
+
+
+async def _asked_over(connection: _Connection, request: bytes) -> _Connection:
+    """The connection with the reply's head; closed where nobody waits for that any more, or it does not come."""
+    try:
+        await connection.send(request)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 async def _json_of(reply: Reply, path: str) -> Any:

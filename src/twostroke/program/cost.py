@@ -83,6 +83,7 @@ class InstrCost:
 
     axis: Axis
     window: int | None
+    is_head: bool
     token_flops: Mapping[Arithmetic, int]
     pair_flops: Mapping[Arithmetic, int]
     step_weight_bytes: int  # read once if the axis has any token
@@ -106,7 +107,7 @@ class StepSizes:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCost:
-    """A program priced: `instrs` in program order, `totals` the same summed by axis and window."""
+    """A program priced: `instrs` in program order, `totals` the same summed by kind."""
 
     instrs: tuple[InstrCost, ...]
     totals: tuple[InstrCost, ...]
@@ -115,8 +116,8 @@ class ProgramCost:
     def step(self, rows: Iterable[CostRow], *, head_share: float = 1.0) -> Cost:
         """The whole step, or with a part of its head. Cheap: its time grows with rows and windows, not with instrs."""
         sizes = step_sizes(rows, windows=self.windows)
-        costs = [(part.axis, _price(part, sizes)) for part in self.totals]
-        return Cost.total(cost.part(head_share) if axis is Axis.SELECTED else cost for axis, cost in costs)
+        costs = [(part.is_head, _price(part, sizes)) for part in self.totals]
+        return Cost.total(cost.part(head_share) if is_head else cost for is_head, cost in costs)
 
     def per_instr(self, rows: Iterable[CostRow]) -> list[Cost]:
         """The same per instr, in program order."""
@@ -132,12 +133,13 @@ def step_cost(program: Program, rows: Iterable[CostRow], *, kv_precision: str) -
 def fold_costs(program: Program, *, kv_precision: str) -> ProgramCost:
     """Price every instr of a program over a cache of this precision."""
     instrs = tuple(_fold_instr(program, instr, kv_precision) for instr in program.instrs)
-    kinds = sorted({(part.axis, part.window) for part in instrs}, key=str)
-    totals = [
-        _add_instrs([part for part in instrs if (part.axis, part.window) == kind], axis=kind[0], window=kind[1])
-        for kind in kinds
-    ]
+    kinds = sorted({_kind(part) for part in instrs}, key=str)
+    totals = [_add_instrs([part for part in instrs if _kind(part) == kind]) for kind in kinds]
     return ProgramCost(instrs, tuple(totals), frozenset(group.window for group in program.kv_groups))
+
+
+def _kind(part: InstrCost) -> tuple[Axis, int | None, bool]:
+    return part.axis, part.window, part.is_head
 
 
 def step_sizes(rows: Iterable[CostRow], *, windows: Iterable[int | None]) -> StepSizes:
@@ -174,6 +176,7 @@ def _fold_instr(program: Program, instr: Instr, kv_precision: str) -> InstrCost:
     return InstrCost(
         axis=axis,
         window=instr.attrs.window if isinstance(instr.attrs, AttendAttrs) else None,
+        is_head=instr.op is Op.LOGITS,
         token_flops=token_flops,
         pair_flops=pair_flops,
         step_weight_bytes=_weight_bytes(program, instr) if traffic.whole_weights else 0,
@@ -236,10 +239,13 @@ def _add_flops(parts: Iterable[Mapping[Arithmetic, int]]) -> dict[Arithmetic, in
     return total
 
 
-def _add_instrs(parts: list[InstrCost], *, axis: Axis, window: int | None) -> InstrCost:
+def _add_instrs(parts: list[InstrCost]) -> InstrCost:
+    """Those of one kind."""
+    axis, window, is_head = _kind(parts[0])
     return InstrCost(
         axis=axis,
         window=window,
+        is_head=is_head,
         token_flops=_add_flops(part.token_flops for part in parts),
         pair_flops=_add_flops(part.pair_flops for part in parts),
         step_weight_bytes=sum(part.step_weight_bytes for part in parts),

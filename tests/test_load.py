@@ -13,7 +13,6 @@ from tests.cases.puppet import EOS
 from twostroke.config import Config
 from twostroke.core.clock import WallClock
 from twostroke.core.cost_file import cost_to_json
-from twostroke.core.phase_threads import PhaseThreads
 from twostroke.engine.cores import usable_cores
 from twostroke.engine.cost_fit import assumed_cost
 from twostroke.errors import ChatTemplateError, ConfigError, ModelNotFoundError
@@ -33,6 +32,7 @@ from twostroke.load import (
 from twostroke.model.defaults import ModelDefaults
 from twostroke.model.families import build_program
 from twostroke.model.open import open_model
+from twostroke.phase_threads import PhaseThreads
 from twostroke.program.cost import Row, fold_costs
 
 

@@ -15,7 +15,6 @@ from twostroke.cache.config import CacheConfig
 from twostroke.config import MAX_THREADS, Config
 from twostroke.core.clock import Clock
 from twostroke.core.cost_file import CostKey, MeasuredCost, read_measured
-from twostroke.core.phase_threads import PhaseThreads
 from twostroke.core.pooling import Pooling, PoolingKind
 from twostroke.core.request import Request
 from twostroke.core.strategy import Speculator
@@ -34,6 +33,7 @@ from twostroke.model.open import open_model
 from twostroke.model.packed_store import PackedStore
 from twostroke.model.pooling import read_pooling
 from twostroke.model.source import ModelSource
+from twostroke.phase_threads import PhaseThreads
 from twostroke.program.cost import ProgramCost, Row, fold_costs
 from twostroke.program.native import NativeReader
 from twostroke.program.packed import packed_layout

@@ -8,7 +8,6 @@ import numpy.typing as npt
 from twostroke.core.clock import VirtualClock
 from twostroke.core.cost_file import CostKey
 from twostroke.core.peaks import Peaks
-from twostroke.core.phase_threads import PhaseThreads
 from twostroke.core.step_cost import Law, StepCost
 from twostroke.engine.cost_fit import StepCounts
 from twostroke.measure.dyno import Dyno, PhaseTimes
@@ -16,6 +15,7 @@ from twostroke.measure.dyno_fit import fit_cost
 from twostroke.measure.dyno_machine import ReadRate
 from twostroke.measure.dyno_shapes import Limits, Shape, calibration_shapes
 from twostroke.measure.dyno_steps import Timing
+from twostroke.phase_threads import PhaseThreads
 from twostroke.program.cost import Row
 from twostroke.program.program import BoundStep, KVGroup
 

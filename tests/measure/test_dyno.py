@@ -11,11 +11,11 @@ import pytest
 from tests.measure.dyno_builders import KEY, LIMITS, TRUTH, LawfulReader, make_dyno
 from twostroke.core.clock import Clock, VirtualClock
 from twostroke.core.cost_file import CostKey
-from twostroke.core.phase_threads import PhaseThreads
 from twostroke.load import LoadedModel
 from twostroke.measure import dyno as dyno_module
 from twostroke.measure.dyno import Dyno, PhaseTimes, drift_of, measure_dyno
 from twostroke.measure.dyno_shapes import decode_shape, prefill_shape
+from twostroke.phase_threads import PhaseThreads
 
 
 @dataclass

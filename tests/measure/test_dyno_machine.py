@@ -6,10 +6,10 @@ import pytest
 
 from tests.measure.dyno_builders import SteadyProbe
 from twostroke.core.clock import VirtualClock, WallClock
-from twostroke.core.phase_threads import PhaseThreads
 from twostroke.measure.dyno import PhaseTimes, best_threads, has_drifted
 from twostroke.measure.dyno_machine import SIZES, disk_rate, read_rates, thread_counts
 from twostroke.measure.dyno_overhead import sampling_seconds, step_overhead
+from twostroke.phase_threads import PhaseThreads
 from twostroke.sample.sampler import Sampler
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.native.program_builders import AttentionModel, Heads, make_step
 from twostroke import _native
-from twostroke.core.phase_threads import PhaseThreads
 from twostroke.errors import KernelError
+from twostroke.phase_threads import PhaseThreads
 from twostroke.program.native import FEW_TOKENS, NativeReader
 from twostroke.program.program import BoundStep
 

@@ -11,8 +11,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from twostroke.core.phase_threads import PhaseThreads
 from twostroke.core.step_cost import Curve, Law, StepCost, Table
+from twostroke.phase_threads import PhaseThreads
 
 logger = logging.getLogger("twostroke")
 

@@ -13,7 +13,6 @@ from twostroke import _native
 from twostroke.core.clock import Clock
 from twostroke.core.cost_file import CostKey
 from twostroke.core.peaks import Peaks
-from twostroke.core.phase_threads import PhaseThreads
 from twostroke.core.step_cost import Law, StepCost
 from twostroke.engine.cores import usable_cores
 from twostroke.engine.cost_fit import DRIFT, StepCounts
@@ -24,6 +23,7 @@ from twostroke.measure.dyno_overhead import sampling_seconds, step_overhead
 from twostroke.measure.dyno_shapes import Limits, calibration_shapes, decode_shape, prefill_shape
 from twostroke.measure.dyno_steps import StepBench, Timing
 from twostroke.measure.peaks import Probe, ensure_peaks
+from twostroke.phase_threads import PhaseThreads
 
 STEPS_BUDGET_S = 10.0  # half of what the dyno may take
 SWEEP_BUDGET_S = 3.0  # a model that takes long to load is not loaded again for every number of threads

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from twostroke import _native
-from twostroke.core.phase_threads import PhaseThreads
 from twostroke.errors import ConfigError, KernelError
+from twostroke.phase_threads import PhaseThreads
 from twostroke.program.fuse import Groups, fuse, verify_groups
 from twostroke.program.memory import plan_memory
 from twostroke.program.op import (

@@ -2,11 +2,11 @@
 
 from itertools import groupby
 
-from twostroke.core.phase_threads import PhaseThreads
 from twostroke.core.step_cost import Curve, Law
 from twostroke.engine.cost_fit import StepCounts
 from twostroke.measure.dyno import Dyno
 from twostroke.measure.dyno_shapes import words
+from twostroke.phase_threads import PhaseThreads
 from twostroke.view import quantity
 
 

@@ -2,7 +2,7 @@
 
     python bench/decode_step.py MODEL.gguf [THREADS]
 
-Each round reads a buffer as large as the weights, then runs steps of 1, 4 and 16 sequences at depths 64 to 128
+Each round reads a buffer as large as the weights, then runs steps of 1, 4, 8 and 16 sequences at depths 64 to 128
 (bf16 KV); rounds alternate between them, as a shared machine drifts. Bytes are those of the weights: what is read
 of the KV cache comes on top.
 """
@@ -25,7 +25,7 @@ from twostroke.program.packed import packed_layout
 from twostroke.program.program import BoundStep, Program
 from twostroke.program.reader import KVSpec
 
-BATCHES = (1, 4, 16)
+BATCHES = (1, 4, 8, 16)
 BLOCK_SIZE, BLOCKS_PER_ROW = 16, 9  # 144 positions
 FIRST_DEPTH, NUM_DEPTHS = 64, 64
 ROUNDS, STEPS_PER_ROUND, READS_PER_ROUND = 9, 64, 6

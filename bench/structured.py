@@ -4,15 +4,21 @@
 
 Greedy answers to several structures, every mask timed where it is made, between two steps that empty the caches. The
 target is half of the masks within 5 % of TPOT. Compiling and the vocabulary's first reading are told apart. Answers
-alternate with free ones: a held one takes less time a token, as the head reads only what may come next.
+alternate with free ones: a held one takes less time a token, as the head reads only what may come next. Last a longer
+answer of lists and choices: with the whole head, with what may come of it, and with drafts from the text, in turn.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Mapping
 from statistics import mean, median
 from typing import NamedTuple
 
+from twostroke.core.step import StepPlan
+from twostroke.core.strategy import Speculator
+from twostroke.engine.live import Member
+from twostroke.engine.wanted import WantedTokens, Words
 from twostroke.llm import LLM
 from twostroke.params import SamplingParams
 from twostroke.structure import Structure, StructureKind
@@ -28,6 +34,26 @@ PERSON = {
     "required": ["name", "age", "tags", "note"],
     "additionalProperties": False,
 }
+RATING = {
+    "type": "object",
+    "properties": {
+        "source": {"enum": ["critics", "audience"]},
+        "stars": {"type": "integer", "minimum": 1, "maximum": 5},
+    },
+    "required": ["source", "stars"],
+    "additionalProperties": False,
+}
+MOVIE = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "maxLength": 40},
+        "year": {"type": "integer", "minimum": 1900, "maximum": 2030},
+        "genre": {"enum": ["comedy", "drama", "documentary", "science fiction"]},
+        "ratings": {"type": "array", "items": RATING, "minItems": 8, "maxItems": 8},
+    },
+    "required": ["title", "year", "genre", "ratings"],
+    "additionalProperties": False,
+}
 STRUCTURES = {
     "json schema": Structure(kind=StructureKind.JSON_SCHEMA, source=json.dumps(PERSON)),
     "json object": Structure(kind=StructureKind.JSON_OBJECT),
@@ -41,7 +67,9 @@ def main() -> None:
     parser.add_argument("-m", "--model", default="smollm2:135m")
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    with LLM(options.model) as llm:
+    with LLM(options.model, speculate="ngram") as llm:
+        drafting = llm._worker.ask(lambda engine: engine.speculator)
+        change(llm, speculator=None)
         began_s = time.perf_counter()
         llm.prepare_structures()
         print(f"vocabulary of {llm.program.vocab_size}: {(time.perf_counter() - began_s) * 1e3:.0f} ms, once")
@@ -59,6 +87,49 @@ def main() -> None:
                 f"head read {pairs[0][1].head_share:4.0%}, "
                 f"TPOT / free {median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}]"
             )
+
+        print(ways(llm, drafting, repeat=options.repeat))
+
+
+class WholeHead(WantedTokens):
+    """Wants every token."""
+
+    def of(self, plan: StepPlan, members: Mapping[int, Member]) -> Words | None:
+        return None
+
+
+def ways(llm: LLM, drafting: Speculator | None, *, repeat: int) -> str:
+    """One answer by three engines in turn, the first round uncounted; times are of a token."""
+    wanted = llm._worker.ask(lambda engine: engine._wanted)
+    manners: dict[str, tuple[WantedTokens, Speculator | None]] = {
+        "whole head": (WholeHead(llm.program.vocab_size), None),
+        "what may come": (wanted, None),
+        "and drafts": (wanted, drafting),
+    }
+    structure = Structure(kind=StructureKind.JSON_SCHEMA, source=json.dumps(MOVIE))
+    params = SamplingParams(temperature=0.8, seed=3, max_tokens=300, structure=structure)
+    took: dict[str, list[float]] = {name: [] for name in manners}
+    texts = set()
+    for _ in range(repeat + 1):
+        for name, (words, speculator) in manners.items():
+            change(llm, _wanted=words, speculator=speculator)
+            result = llm.chat([{"role": "user", "content": "Describe a movie as JSON."}], params)
+            texts.add(result.text)
+            assert result.timing.tpot_s is not None
+            took[name].append(result.timing.tpot_s)
+    assert len(texts) == 1, "the way changed the answer"
+    whole = took["whole head"][1:]
+    lines = []
+    for name, times in took.items():
+        ratios = sorted(first / mine for first, mine in zip(whole, times[1:], strict=True))
+        speed = f"{median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}] as fast"
+        lines.append(f"  {name:13} {median(times[1:]) * 1e3:.2f} ms a token, {speed}")
+    return "\n".join([f"lists and choices, {len(result.token_ids)} tokens, temperature 0.8:", *lines])
+
+
+def change(llm: LLM, **parts: object) -> None:
+    """Give the engine other parts, between two requests."""
+    llm._worker.ask(lambda engine: [setattr(engine, name, part) for name, part in parts.items()])
 
 
 class Answer(NamedTuple):

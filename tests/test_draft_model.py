@@ -12,6 +12,7 @@ from twostroke.load import packed_weight_bytes, size_kv
 from twostroke.model.families import build_program
 from twostroke.model.open import open_model
 from twostroke.params import SamplingParams
+from twostroke.program.native import NativeReader
 from twostroke.schedule.config import SchedulerConfig
 
 GREEDY = SamplingParams(max_tokens=24, ignore_eos=True)
@@ -40,6 +41,16 @@ def test_answers_are_those_of_the_model_alone(tmp_path: Path, speculate: str | N
                 assert [each.token_ids for each in results] == answers
                 assert all(each.speculation is not None for each in results)
             assert llm.snapshot().refused_draft_share is not None
+
+
+def test_a_draft_model_runs_on_the_threads_of_each_phase_as_the_model_does(tmp_path: Path) -> None:
+    own = write_llama(tmp_path / "own.gguf", tensor_type="Q4_0", layers=2)
+    small = write_llama(tmp_path / "small.gguf", tensor_type="Q4_0", layers=1)
+    with opened(own, draft=small) as both:
+        assert both._loaded.drafter is not None
+        drafting = both._loaded.drafter.reader
+        assert isinstance(drafting, NativeReader)
+        assert drafting.threads is both._loaded.reader.threads
 
 
 def test_both_stores_come_out_of_one_share_of_the_memory(tmp_path: Path) -> None:

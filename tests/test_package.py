@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from importlinter.cli import lint_imports
 
 import twostroke
 
@@ -49,6 +50,12 @@ def typed_names() -> dict[str, str]:
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+def test_rooms_import_only_what_their_contracts_allow(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `make check` has it: a sideways import is no matter of taste that waits for the next look."""
+    is_broken = lint_imports(config_filename=str(REPOSITORY / "pyproject.toml"), no_cache=True, no_logo=True)
+    assert not is_broken, capsys.readouterr().out
 
 
 def test_all_is_the_sorted_public_names() -> None:

@@ -260,6 +260,7 @@ def _load_draft(draft: _OpenedDraft, own: _Own, *, config: Config, clock: Clock,
     )
     reader = _reader(draft.source, program, limits, config, kv=size.spec, threads=0, pool=own.reader.pool)
     measured = read_measured(_cost_key(draft.source, config, precision=precision, threads=threads).path(config.home))
+    reader.threads = own.reader.threads  # of each phase, as found best for the larger model: they share its pool
     cache = _cache(draft.source, program, size=size, isa=reader.isa)
     drafter = ModelDrafter(
         reader=reader,

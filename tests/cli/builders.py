@@ -18,6 +18,9 @@ from tests.cases.puppet import EOS, build_puppet, byte_token
 CONTEXT_KEY = b"llama.context_length" + struct.pack("<I", 4)  # 4: a value of type u32
 
 
+ANSWER = "The sky,漢."
+
+
 def make_chain(path: Path, *, prompt_end: str, answer: bytes, loops: bool = False, context: int = 1024) -> Path:
     """A model that answers any prompt ending in `prompt_end` with these bytes, each used once; `loops` never ends."""
     assert len(set(answer)) == len(answer), "the next token depends on the last one alone"
@@ -28,6 +31,16 @@ def make_chain(path: Path, *, prompt_end: str, answer: bytes, loops: bool = Fals
     start = file.index(CONTEXT_KEY) + len(CONTEXT_KEY)
     path.write_bytes(file[:start] + struct.pack("<I", context) + file[start + 4 :])
     return path
+
+
+def make_answering(folder: Path) -> str:
+    """Answers every prompt that ends in ? with ANSWER."""
+    return str(make_chain(folder / "chain.gguf", prompt_end="?", answer=ANSWER.encode()))
+
+
+def make_endless(folder: Path) -> str:
+    """Answers xyxyxy..., for a million tokens of context."""
+    return str(make_chain(folder / "endless.gguf", prompt_end="?", answer=b"xy", loops=True, context=1 << 20))
 
 
 def environment(home: Path, **changes: str) -> dict[str, str]:

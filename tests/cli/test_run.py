@@ -12,7 +12,7 @@ import pytest
 from tests.builders_chat import write_speaker
 from tests.builders_llm import add_ollama_model, puppet_bytes
 from tests.chat import templates
-from tests.cli.builders import make_chain, press_ctrl_c_once_caught
+from tests.cli.builders import ANSWER, make_answering, make_endless, press_ctrl_c_once_caught
 from twostroke.cli import app
 from twostroke.cli.loading import load
 from twostroke.cli.run import answer_json
@@ -25,7 +25,6 @@ from twostroke.params import SamplingParams
 
 Capture = pytest.CaptureFixture[str]
 
-ANSWER = "The sky,漢."
 KEYS = {"text", "token_ids", "finish_reason", "stop_reason", "usage", "phases", "kv", "ttft_s", "e2e_s", "ledger"}
 PHASE_KEYS = {"tokens", "time_s", "tokens_per_s", "bound_by", "utilisation"}
 
@@ -37,14 +36,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(home: Path) -> str:
-    """Answers every prompt that ends in ? with ANSWER."""
-    return str(make_chain(home / "chain.gguf", prompt_end="?", answer=ANSWER.encode()))
+    return make_answering(home)
 
 
 @pytest.fixture(scope="module")
 def endless(home: Path) -> str:
-    """Answers xyxyxy..., for a million tokens of context."""
-    return str(make_chain(home / "endless.gguf", prompt_end="?", answer=b"xy", loops=True, context=1 << 20))
+    return make_endless(home)
 
 
 def said(capsys: Capture, home: Path, *arguments: str) -> tuple[int, str, str]:

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.builders import environment, make_chain, run, running
-
-ANSWER = "The sky,漢."
+from tests.cli.builders import ANSWER, environment, make_answering, make_endless, run, running
 
 
 @pytest.fixture(scope="module")
@@ -22,14 +20,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(home: Path) -> str:
-    """Answers every prompt that ends in ? with ANSWER."""
-    return str(make_chain(home / "chain.gguf", prompt_end="?", answer=ANSWER.encode()))
+    return make_answering(home)
 
 
 @pytest.fixture(scope="module")
 def endless(home: Path) -> str:
-    """Answers xyxyxy..., for a million tokens of context."""
-    return str(make_chain(home / "endless.gguf", prompt_end="?", answer=b"xy", loops=True, context=1 << 20))
+    return make_endless(home)
 
 
 def test_stdout_is_the_answer_and_one_line_end(home: Path, model: str) -> None:

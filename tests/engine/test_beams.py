@@ -219,6 +219,9 @@ class Counting:
         assert token_id % 3 == self.num_said % 3, "what is not allowed came"
         self.num_said += 1
 
+    def behind(self, token_id: int) -> "Counting":
+        raise AssertionError("a search has no drafts")
+
     def fork(self) -> "Counting":
         return Counting(self.num_said)
 

@@ -42,6 +42,19 @@ def test_the_very_first_step_counts_where_nothing_was_measured() -> None:
     assert fit.cost().seconds(rows(PREFILL)) == pytest.approx(machine.seconds(rows(PREFILL)), rel=0.05)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
+def test_steps_with_a_part_of_the_head_teach_what_steps_with_all_of_it_take(share: float) -> None:
+    """An engine that only answers in JSON has no others."""
+    machine = assumed_cost(COUNTS).scaled(reads=0.1, arithmetic=0.15)
+    fit = StepCostFit(assumed_cost(COUNTS))
+    for step in [PREFILL, DECODE] * 5:
+        left_out_s = (1 - share) * machine.head.seconds(1) if step is DECODE else 0.0
+        part = share if step is DECODE else 1.0
+        fit.observe(rows(step), wall_s=machine.seconds(rows(step)) - left_out_s, head_share=part)
+    for shape in (rows((0, 256)), rows((100, 1))):
+        assert fit.cost().seconds(shape) == pytest.approx(machine.seconds(shape), rel=0.1)
+
+
 def test_one_late_step_moves_nothing() -> None:
     fit = live(StepCostFit(assumed_cost(COUNTS)), assumed_cost(COUNTS), PREFILL, DECODE, times=5)
     before = fit.cost().seconds(rows(DECODE))

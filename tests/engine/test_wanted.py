@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.builders import VOCAB, Bench
+from tests.builders_drafts import Answers, Forced
 from twostroke.core.account import StepRecord
 from twostroke.params import BeamSearch, SamplingParams
 from twostroke.program.program import BoundStep
@@ -35,6 +36,9 @@ class Fixed:
 
     def advance(self, token_id: int) -> None:
         self.came.append(token_id)
+
+    def behind(self, token_id: int) -> "Fixed":
+        return Fixed(self.ids, self.lasts, came=[*self.came, token_id])
 
     def fork(self) -> "Fixed":
         return Fixed(self.ids, self.lasts)
@@ -109,6 +113,96 @@ def test_one_free_row_wants_all() -> None:
     assert watch.wanted[:3] == [None] * 3
     assert all(is_exactly(each, [5]) for each in watch.wanted[3:])
     assert len(watch.wanted) == 6
+
+
+class Spelled:
+    """Lets the letters of a text come one by one, each beside one other."""
+
+    def __init__(self, ids: Sequence[int], *, place: int = 0, gives_up_at: int = 1000) -> None:
+        self.ids, self.place, self.gives_up_at = tuple(ids), place, gives_up_at
+
+    def may_come(self) -> list[int]:
+        return [self.ids[self.place], self.ids[self.place] ^ 32]
+
+    def allowed(self) -> bytes:
+        if self.place >= self.gives_up_at:
+            raise ValueError("too deep")
+        return words_of(self.may_come()).tobytes()
+
+    def advance(self, token_id: int) -> None:
+        assert token_id in self.may_come(), "what may not come was foreseen"
+        self.place += 1
+
+    def behind(self, token_id: int) -> "Spelled":
+        there = self.fork()
+        there.advance(token_id)
+        return there
+
+    def fork(self) -> "Spelled":
+        return Spelled(self.ids, place=self.place, gives_up_at=self.gives_up_at)
+
+
+class Guessing(Forced):
+    """Drafts the same ids whatever came."""
+
+    def __init__(self, guess: Sequence[int]) -> None:
+        super().__init__({}, length=len(guess), wrong=0.0)
+        self._ids = tuple(guess)
+
+    def _guess(self, sequence: Any) -> tuple[int, ...]:
+        return self._ids
+
+
+TEXT = (70, 5, 200, 130, 9, 77)
+
+
+@pytest.mark.parametrize(
+    ("guess", "places"),
+    [
+        ((5, 200, 130), [1, 2, 3, 4]),
+        ((5 ^ 32, 200), [1, 2, 3]),
+        ((5, 99, 130), [1, 2]),
+        ((99,), [1]),
+        ((5, 10**6), [1, 2]),
+    ],
+)
+def test_what_may_come_behind_drafts_is_wanted_as_far_as_they_may_come(guess: Sequence[int], places: list[int]) -> None:
+    watch = Watch(speculator=Guessing(guess))
+    watch.add(None, grammar=Spelled(TEXT), max_tokens=5)
+    watch.bench.engine.step()
+    watch.bench.engine.step()
+    assert is_exactly(watch.wanted[1], {each for place in places for each in (TEXT[place], TEXT[place] ^ 32)})
+
+
+def test_a_grammar_that_gives_up_behind_a_draft_wants_the_whole_head_and_goes_on_without_it() -> None:
+    watch = Watch(speculator=Guessing((5, 200)))
+    listener = watch.add(None, grammar=Spelled(TEXT, gives_up_at=3), max_tokens=5)
+    watch.bench.engine.step()
+    assert is_exactly(watch.wanted[0], [TEXT[0], TEXT[0] ^ 32])
+    watch.bench.engine.step()
+    assert watch.wanted[1] is None
+    watch.run()
+    assert len(listener.token_ids) == 3
+    assert "its grammar gave up" in listener.finish.error
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("length", [1, 3])
+def test_drafts_of_narrowed_rows_change_no_answer(wrong: float, length: int) -> None:
+    wishes: list[dict[str, Any]] = [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.6}]
+
+    def answers(speculator: Forced | None) -> list[tuple[Any, list[int]]]:
+        watch = Watch(speculator=speculator)
+        listeners = [watch.add(range(60, 75), max_tokens=12, **each) for each in wishes]
+        watch.run()
+        return [(each, listener.token_ids) for each, listener in zip(wishes, listeners, strict=True)]
+
+    plain = answers(None)
+    known: Answers = {((1, 2, 3), SamplingParams(**{"max_tokens": 12, **each})): ids for each, ids in plain}
+    forced = Forced(known, length=length, wrong=wrong)
+    assert answers(forced) == plain
+    assert forced.num_drafted > 0
+    assert (forced.num_accepted > 0) == (wrong < 1.0)
 
 
 def test_steps_without_logits_want_nothing_special() -> None:

@@ -290,6 +290,9 @@ class Stubborn:
     def advance(self, token_id: int) -> None:
         raise AssertionError("nothing was drawn")
 
+    def behind(self, token_id: int) -> "Stubborn":
+        raise AssertionError("nothing was drawn")
+
     def fork(self) -> "Stubborn":
         raise AssertionError("nothing was drawn")
 
@@ -361,6 +364,58 @@ def test_forks_of_a_grammar_go_their_own_ways() -> None:
     assert right.allowed() == whole.allowed() != left.allowed()
     right.advance(ord("c"))
     assert right.allowed() == left.allowed(), "only the end is left to both"
+
+
+class Counted:
+    """A matcher that counts its masks, those of its copies too."""
+
+    def __init__(self, matcher: Any, counts: list[int]) -> None:
+        self._matcher, self._counts = matcher, counts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._matcher, name)
+
+    def compute_bitmask(self) -> bytes:
+        self._counts.append(1)
+        mask: bytes = self._matcher.compute_bitmask()
+        return mask
+
+    def deep_copy(self) -> "Counted":
+        return Counted(self._matcher.deep_copy(), self._counts)
+
+
+@pytest.mark.parametrize("comes", ["abcd", "abxy", "xyzd", "abc"])
+def test_what_was_asked_behind_tokens_is_known_once_they_come_and_forgotten_where_others_do(comes: str) -> None:
+    source = regex("(abcd|abxy|xyzd|abc)")
+    grammar, counts = COMPILER.compile(source), list[int]()
+    grammar._matcher = Counted(grammar._matcher, counts)  # type: ignore[assignment]
+    place, foreseen = grammar, 0
+    grammar.allowed()
+    for byte in b"abcd":
+        place = place.behind(byte)
+        place.allowed()
+        foreseen += 1
+    assert len(counts) == 1 + foreseen
+    fresh = COMPILER.compile(source)
+    num_known = 1 + next((n for n, (a, b) in enumerate(zip(comes, "abcd", strict=False)) if a != b), len(comes))
+    for byte in [*comes.encode(), None]:
+        assert grammar.allowed() == fresh.allowed()
+        if byte is not None:
+            grammar.advance(byte)
+            fresh.advance(byte)
+    assert len(counts) == 1 + foreseen + (len(comes) + 1 - num_known)
+
+
+def test_a_place_that_is_foreseen_again_is_the_same() -> None:
+    grammar = COMPILER.compile(regex("ab|ac"))
+    assert grammar.behind(ord("a")) is grammar.behind(ord("a"))
+    behind = grammar.behind(ord("a"))
+    assert allowed(behind) == {ord("b"), ord("c")}
+    assert allowed(grammar) == {ord("a")}, "only looked at"
+    fork = grammar.fork()
+    fork.advance(ord("a"))
+    fork.advance(ord("b"))
+    assert allowed(behind) == {ord("b"), ord("c")}
 
 
 def test_candidates_of_a_row_are_those_its_grammar_allows_with_raw_logarithms() -> None:

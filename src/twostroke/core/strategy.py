@@ -76,6 +76,10 @@ class AnswerGrammar(Protocol):
         """A bit per token id, id i in bit i % 32 of little-endian word i // 32. Raises ValueError when it gave up."""
 
     def advance(self, token_id: int) -> None: ...
+    def behind(self, token_id: int) -> "AnswerGrammar":
+        """The place behind a token that may come next; what is asked there is known when it comes."""
+        ...
+
     def fork(self) -> "AnswerGrammar":
         """One of its own for an answer that goes another way from here."""
 

@@ -104,14 +104,19 @@ class StepCostFit:
         """The same object until the pace moves."""
         return self._cost
 
-    def observe(self, rows: Sequence[RowPlan], *, wall_s: float) -> None:
-        """Learn from one step: how it compares with the start goes to the side that bounds it at the present pace."""
+    def observe(self, rows: Sequence[RowPlan], *, wall_s: float, head_share: float = 1.0) -> None:
+        """Learn from one step: how it compares with the start goes to the side that bounds it at the present pace.
+
+        Of a step that read a part of the head that part is priced.
+        """
         self.num_steps += 1
         likely = self.reads if rows[-1].num_tokens == 1 else self.arithmetic  # chunks come last
         if likely.is_full and self.num_steps % LEARN_STEPS:
             return
         overhead_s = self.start.base_s + self.start.row_s * len(rows)
         work_s, predicted_s = wall_s - overhead_s, self.start.seconds(rows) - overhead_s
+        if head_share < 1.0:
+            predicted_s -= (1.0 - head_share) * self.start.head.seconds(sum(row.num_logits for row in rows))
         if work_s <= 0 or predicted_s <= 0:
             return
         reads_s, arithmetic_s = self._cost.split(rows)

@@ -383,8 +383,7 @@ class Engine:
         self, plan: StepPlan, result: StepResult, times: _StepTimes, *, has_drafts: bool, head_share: float
     ) -> None:
         wall_s = times.logits_s - times.start_s - times.mask_s
-        if head_share == 1.0:  # StepCost prices whole heads
-            self._fit.observe(plan.rows, wall_s=wall_s - times.draft_s)
+        self._fit.observe(plan.rows, wall_s=wall_s - times.draft_s, head_share=head_share)
         self._scheduler.step_cost = self._fit.cost()
         if self.speculator is not None:
             num_grown = Counter(token.sequence_id for token in result.tokens) if has_drafts else {}

@@ -1,9 +1,10 @@
 """Which tokens any row of a step may draw: the head need not read the weights of others. Asked before a step runs.
 
-Grammars alone narrow it, and only where nobody looks at the other logits: log-probabilities, searches and drafts do.
+Grammars alone narrow it, and only where nobody looks at the other logits: log-probabilities and searches do. Where a
+row has drafts, what may come behind each of them is wanted too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +26,10 @@ class WantedTokens:
         masks: list[bytes] = []
         for row in plan.rows:
             if row.num_logits:
-                mask = _mask_of(members[row.sequence_id]) if row.needs_logits and row.num_logits == 1 else None
-                if mask is None:
+                of_row = None if row.num_scored else _masks_of(members[row.sequence_id], row.draft_token_ids)
+                if of_row is None:
                     return None
-                masks.append(mask)
+                masks += of_row
         words = self._words
         words[:] = 0
         for mask in masks:
@@ -41,12 +42,25 @@ class WantedTokens:
         return 1.0 if words is None else np.count_nonzero(words) / len(words)
 
 
-def _mask_of(member: Member) -> bytes | None:
-    """What a row may draw; None where all its logits are wanted, or its grammar gave up, as the sampler will tell."""
+def _masks_of(member: Member, draft_token_ids: Sequence[int]) -> list[bytes] | None:
+    """What a row may draw now and behind its drafts; None where all its logits are wanted.
+
+    None also where its grammar gave up, as the sampler will tell. A draft that may not come is none that is drawn.
+    """
     grammar = member.sampling.grammar
     if grammar is None or member.live.chooser is not None or member.live.request.params.logprobs is not None:
         return None
     try:
-        return grammar.allowed()
+        masks = [grammar.allowed()]
+        for token_id in draft_token_ids:
+            if not _allows(masks[-1], token_id):
+                break
+            grammar = grammar.behind(token_id)
+            masks.append(grammar.allowed())
     except ValueError:
         return None
+    return masks
+
+
+def _allows(mask: bytes, token_id: int) -> bool:
+    return token_id // 8 < len(mask) and bool(mask[token_id // 8] >> token_id % 8 & 1)

@@ -96,6 +96,7 @@ class Grammar:
     def __init__(self, matcher: llguidance.LLMatcher) -> None:
         self._matcher = matcher
         self._mask: bytes | None = None  # of the present place, once it was asked for
+        self._foreseen: tuple[int, Grammar] | None = None  # a token that may come, and the place behind it
 
     def allowed(self) -> bytes:
         """A bit per token id, id i in bit i % 32 of little-endian word i // 32; end tokens where it may end.
@@ -111,8 +112,20 @@ class Grammar:
 
     def advance(self, token_id: int) -> None:
         """The answer grew by this token."""
-        self._matcher.consume_token(token_id)
-        self._mask = None
+        if self._foreseen is not None and self._foreseen[0] == token_id:
+            there = self._foreseen[1]
+            self._matcher, self._mask, self._foreseen = there._matcher, there._mask, there._foreseen
+        else:
+            self._matcher.consume_token(token_id)
+            self._mask = self._foreseen = None
+
+    def behind(self, token_id: int) -> "Grammar":
+        """The place behind a token that may come next; what is asked there is known when it comes."""
+        if self._foreseen is None or self._foreseen[0] != token_id:
+            there = self.fork()
+            there.advance(token_id)
+            self._foreseen = token_id, there
+        return self._foreseen[1]
 
     def fork(self) -> "Grammar":
         """The same place in the same grammar, for an answer that goes another way from here."""

@@ -56,7 +56,7 @@ def server(*replies: tuple[int, list[Any]]) -> Iterator[tuple[RemoteSource, list
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as listening:
-        thread = threading.Thread(target=listening.serve_forever)
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         address = Address.of(f"http://127.0.0.1:{listening.server_port}")
         try:

@@ -11,8 +11,9 @@ client_library("schemathesis")
 pytestmark = [pytest.mark.oracle, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def test_nothing_it_finds_to_send_is_a_server_error(tmp_path: Path) -> None:
-    with chat_server(tmp_path) as server:
+@pytest.mark.parametrize("options", [(), ("--ollama",)], ids=["openai", "with ollama"])
+def test_nothing_it_finds_to_send_is_a_server_error(options: tuple[str, ...], tmp_path: Path) -> None:
+    with chat_server(tmp_path, *options) as server:
         checks = ["--checks", "not_a_server_error", "--phases", "examples,coverage,fuzzing", "--seed", "1"]
         run_module(
             "schemathesis.cli",

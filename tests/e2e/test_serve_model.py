@@ -257,6 +257,7 @@ def test_eight_streams_at_once_say_what_each_says_alone(client: openai.OpenAI, m
 
 
 @pytest.mark.model
+@pytest.mark.usefixtures("users_models")
 @pytest.mark.slow
 def test_eight_streams_of_the_default_model_equal_run() -> None:
     prompts = [f"Tell me one fact about the number {number}." for number in range(8)]

@@ -104,6 +104,7 @@ def test_user_defined_symbols_are_found_as_sentencepiece_does(tmp_path: Path) ->
 
 @pytest.mark.oracle
 @pytest.mark.model
+@pytest.mark.usefixtures("users_models")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [SMOLLM2, GEMMA3])
 @pytest.mark.parametrize("allow_control", [False, True])
@@ -126,6 +127,7 @@ def test_ten_thousand_lines_equal_llama_cpp(name: str, allow_control: bool, tmp_
 
 
 @pytest.mark.model
+@pytest.mark.usefixtures("users_models")
 @pytest.mark.slow
 def test_the_default_models_template_writes_its_control_tokens_once(tmp_path: Path) -> None:
     source = open_model(model_file(SMOLLM2))

@@ -16,6 +16,7 @@ from twostroke.chat.chat import Chat
 from twostroke.chat.reader import AnswerReader
 from twostroke.core.account import Account, StepRecord
 from twostroke.core.event import Beam, Event, FinishEvent, KVUsage, Timing, TokenEvent, Usage
+from twostroke.core.ledger import Ledger
 from twostroke.core.peaks import Peaks
 from twostroke.core.sequence import FinishReason
 from twostroke.core.snapshot import Snapshot
@@ -26,6 +27,7 @@ from twostroke.model.facts import ModelFacts, TensorFacts
 from twostroke.model.packaged_fetch import OnProgress
 from twostroke.model.shelf import Shelf
 from twostroke.params import SamplingParams
+from twostroke.serve.answers import Answers
 from twostroke.serve.app import create_app
 from twostroke.serve.limits import LimitsConfig
 from twostroke.serve.model_registry import ModelRegistry
@@ -318,6 +320,12 @@ def make_finish(
         seed=1,
         error=error,
     )
+
+
+def take_end(answers: Answers, finish: FinishEvent, *, index: int = 0, ledger: Ledger | None = None) -> None:
+    """A finish and its ledger, at once."""
+    answers.take(index, finish)
+    answers.take_ledger(index, finish.account.read() if ledger is None else ledger)
 
 
 class ScriptedLoader:

@@ -1,16 +1,13 @@
 import asyncio
 import time
 from collections.abc import MutableMapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.serve.serve_builders import ScriptedHandle, ScriptedModel, make_finish
 from tests.serve.time_builders import StillLoop, run_on
-from twostroke.core.account import Account
 from twostroke.core.event import FinishEvent, TokenEvent, Usage
-from twostroke.core.ledger import Ledger
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import TwostrokeError
 from twostroke.params import SamplingParams
@@ -419,21 +416,3 @@ def test_a_token_told_at_once_breaks_the_silence_too() -> None:
 
     run_on(loop, ask())
     assert signs == [16.0]
-
-
-def test_an_end_whose_ledger_cannot_be_read_comes_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    class Unreadable(Account):
-        def read(self, *, until_s: float | None = None) -> Ledger:
-            raise ZeroDivisionError
-
-    async def ask() -> Answers:
-        answers = Answers(max_pending=9)
-        answers.num_unfinished = 1
-        end = make_finish("r", reason=FinishReason.STOP, usage=Usage(1, 0, 1))
-        account = Unreadable(request_id="r", arrival_s=0.0, before={}, finish_s=0.2)
-        answers.listener(0)(replace(end, account=account))
-        assert len(await collect(answers)) == 1
-        return answers
-
-    assert asyncio.run(ask()).ledgers[0].total_s == pytest.approx(0.2)
-    assert "the ledger of request r cannot be read" in caplog.text

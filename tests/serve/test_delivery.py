@@ -7,7 +7,7 @@ import pytest
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message
 
-from tests.serve.serve_builders import ScriptedModel, client_of, make_chat, make_finish
+from tests.serve.serve_builders import ScriptedModel, client_of, make_chat, make_finish, take_end
 from twostroke.core.clock import VirtualClock
 from twostroke.core.event import Usage
 from twostroke.core.ledger import Part
@@ -44,7 +44,7 @@ def deliver(reply: Response, *, seconds: list[float], finishes_before: int) -> t
             number, pause_s = next(pauses)
             if number == finishes_before:
                 usage = Usage(prompt_tokens=1, cached_tokens=0, completion_tokens=1)
-                answers.take(0, make_finish("r", reason=FinishReason.STOP, usage=usage))
+                take_end(answers, make_finish("r", reason=FinishReason.STOP, usage=usage))
             clock.advance(pause_s)
 
         def note(answers: Answers, waited_s: float) -> None:

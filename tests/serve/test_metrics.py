@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders_cost import make_cost
-from tests.serve.serve_builders import ScriptedModel, client_of, make_chat, make_completion
+from tests.serve.serve_builders import ScriptedModel, client_of, make_chat, make_completion, take_end
 from twostroke.core.account import Account, StepRecord
 from twostroke.core.event import DraftStop, FinishEvent, KVUsage, NoDraft, Speculation, Timing, TokenEvent, Usage
 from twostroke.core.ledger import Part
@@ -78,7 +78,7 @@ class Session:
             answers.take(index, TokenEvent("r", 7, "x", time_s))
 
     def end(self, answers: Answers, reason: FinishReason, *, index: int = 0, **facts: Any) -> None:
-        answers.take(index, make_end(reason, **facts))
+        take_end(answers, make_end(reason, **facts), index=index)
 
     def numbers(self) -> dict[str, float]:
         return numbers(self.metrics)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.serve.serve_builders import make_finish
+from tests.serve.serve_builders import make_finish, take_end
 from twostroke.core.event import Usage
 from twostroke.core.ledger import Ledger, Part, Stall, StallKind
 from twostroke.core.sequence import FinishReason
@@ -27,7 +27,7 @@ def make_answers(name: str, *, num_answers: int = 1, num_stalls: int = 0) -> Ans
         stalls = tuple(Stall(StallKind.PREFILL_OF_OTHER, 0.25, f"other-{number}") for number in range(num_stalls))
         for index in range(num_answers):
             finish = make_finish(name, reason=FinishReason.STOP, usage=USAGE)
-            answers.take(index, finish, Ledger(parts={Part.DECODE: 0.2}, stalls=stalls))
+            take_end(answers, finish, index=index, ledger=Ledger(parts={Part.DECODE: 0.2}, stalls=stalls))
         return answers
 
     return asyncio.run(end())

@@ -15,6 +15,7 @@ from tests.serve.serve_builders import (
     make_chat,
     make_finish,
     registry_of,
+    take_end,
 )
 from tests.serve.time_builders import StillLoop, run_on
 from twostroke.core.event import Usage
@@ -120,7 +121,7 @@ def owed() -> Answers:
 
 def end(answers: Answers) -> None:
     usage = Usage(prompt_tokens=1, cached_tokens=0, completion_tokens=1)
-    answers.take(0, make_finish("r", reason=FinishReason.STOP, usage=usage))
+    take_end(answers, make_finish("r", reason=FinishReason.STOP, usage=usage))
 
 
 def test_an_engine_that_steps_is_let_alone_however_long_an_answer_takes() -> None:

@@ -40,6 +40,10 @@ class Wished(Protocol):
     @property
     def is_stream(self) -> bool: ...
     @property
+    def wants_ledger(self) -> bool:
+        """Whether the reply says where the time went: it waits until that is known."""
+
+    @property
     def prompt_field(self) -> str:
         """What the client called the prompt."""
 

@@ -65,21 +65,21 @@ T = TypeVar("T")
 class EventBridge:
     """Carries events from the engine's thread to one event loop: one wake-up for all that wait, not one for each.
 
-    The ledger of an answer that ended is read on the way, on a thread of its own: it looks at every step.
+    The ledger of an answer that ended is read on a thread of its own, as it looks at every step. Mostly it comes after
+    the finish, and no reply waits for it that does not tell it.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._events: deque[tuple[Answers, int, Event, Ledger | None]] = deque()
+        self._passed: deque[tuple[Answers, int, Event | Ledger]] = deque()
         self._is_woken = False
-        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twostroke-ledger")
+        self._ledger_reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twostroke-ledger")
 
     def put(self, answers: "Answers", index: int, event: Event) -> None:
         """Called on the engine's thread."""
         if isinstance(event, FinishEvent):
-            self._reader.submit(self._read, answers, index, event)
-        else:
-            self._pass_on(answers, index, event, None)
+            self._ledger_reader.submit(self._read, answers, index, event)
+        self._pass_on(answers, index, event)
 
     def _read(self, answers: "Answers", index: int, event: FinishEvent) -> None:
         try:
@@ -87,10 +87,10 @@ class EventBridge:
         except Exception:  # a mistake of ours: whoever waits gets the end all the same
             logger.exception("the ledger of request %s cannot be read", event.request_id)
             ledger = Ledger({Part.OVERHEAD: event.timing.e2e_s}, ())
-        self._pass_on(answers, index, event, ledger)
+        self._pass_on(answers, index, ledger)
 
-    def _pass_on(self, answers: "Answers", index: int, event: Event, ledger: Ledger | None) -> None:
-        self._events.append((answers, index, event, ledger))
+    def _pass_on(self, answers: "Answers", index: int, what: Event | Ledger) -> None:
+        self._passed.append((answers, index, what))
         if not self._is_woken:
             self._is_woken = True
             with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens any more
@@ -98,9 +98,17 @@ class EventBridge:
 
     def _deliver(self) -> None:
         self._is_woken = False  # before looking: what is put from now on wakes again
-        while self._events:
-            answers, index, event, ledger = self._events.popleft()
-            answers.take(index, event, ledger)
+        while self._passed:
+            answers, index, what = self._passed.popleft()
+            if isinstance(what, Ledger):
+                answers.take_ledger(index, what)
+            else:
+                answers.take(index, what)
+
+    async def settled(self) -> None:
+        """Wait for the ledgers of all that ended until now: whoever asks behind a reply finds it in the books."""
+        await asyncio.wrap_future(self._ledger_reader.submit(lambda: None))
+        self._deliver()
 
 
 class Answers:
@@ -125,13 +133,17 @@ class Answers:
         self.cancelled_s: float | None = None
         self.asked: dict[int, Asked] = {}
         self.finishes: dict[int, FinishEvent] = {}
-        self.ledgers: dict[int, Ledger] = {}  # of those that finished
+        self.ledgers: dict[int, Ledger] = {}  # of those that finished, once they are read
         self.sent_s: float | None = None  # when the connection had the whole reply
+        self._waited_s = 0.0  # of the time until then
         self.num_unfinished = 0
+        self._unread: dict[int, FinishEvent] = {}  # whose ledgers are not there yet
         self._bridge = bridge or EventBridge()
         self._observers = list(observers)
         self._end_observers = list(end_observers)
+        self._wants_ledger = False
         self.has_ended = False
+        self._is_settled = False
         self._cancelled = asyncio.Event()
         self._pending: deque[tuple[int, Event] | Sign | None] = deque()
         self._reader: asyncio.Future[None] | None = None  # waits for something to be pending
@@ -156,15 +168,18 @@ class Answers:
         num_choices: int = 1,
         salt: str = "",
         load_s: float = 0.0,
+        wants_ledger: bool = False,
         told: Callable[[Exception], Exception] = lambda error: error,
     ) -> None:
         """Start one request per prompt; tokenising happens beside the event loop. All start or none does.
 
-        `told` is what a client hears of an error of a later choice, whose start nobody waits for. Raises ApiError where
-        they were cancelled before, and what the model's door raises.
+        `told` is what a client hears of an error of a later choice, whose start nobody waits for; with `wants_ledger`
+        finishes wait for their ledgers. Raises ApiError where they were cancelled before, and what the model's door
+        raises.
         """
         self.arrival_s = arrival_s
         self._told = told
+        self._wants_ledger = wants_ledger
         self._now = model.now
         if self.cause is not None:
             raise self.failure()
@@ -212,11 +227,11 @@ class Answers:
         self._deadline = asyncio.get_running_loop().call_later(left_s, self.cancel, CancelCause.DEADLINE)
 
     def observe(self, observer: Observer) -> None:
-        """Tell it every event from now on."""
+        """Tell it every event from now on, a finish once its ledger is there."""
         self._observers.append(observer)
 
     def observe_end(self, observer: EndObserver) -> None:
-        """Tell it once no event is to come any more, after the last."""
+        """Tell it once nothing is to come any more, after the last ledger."""
         self._end_observers.append(observer)
 
     async def unless_cancelled(self, work: Coroutine[Any, Any, T]) -> T:
@@ -246,22 +261,49 @@ class Answers:
         """What the engine's thread calls with each event of one answer."""
         return lambda event: self._bridge.put(self, index, event)
 
-    def take(self, index: int, event: Event, ledger: Ledger | None = None) -> None:
-        """One event, on the event loop: counted whether or not anybody reads it. A finish comes with its ledger."""
+    def take(self, index: int, event: Event) -> None:
+        """One event, on the event loop: counted whether or not anybody reads it."""
         if isinstance(event, FinishEvent):
-            self._note_end(index, event, event.account.read() if ledger is None else ledger)
+            self._unread[index] = event
+            if not self._wants_ledger:
+                self._end(index, event)
+            self._note_read(index)
+            return
+        self._begin_siblings(index)
         for observe in self._observers:
             observe(self, index, event)
+        self._pass_on(index, event)
+
+    def take_ledger(self, index: int, ledger: Ledger) -> None:
+        """That of an answer that finished, before its finish comes or after."""
+        self.ledgers[index] = ledger
+        self._note_read(index)
+
+    def _end(self, index: int, event: FinishEvent) -> None:
+        """Its reader hears of it."""
+        self.finishes[index] = event
+        self.num_unfinished -= 1
+        self._begin_siblings(index)
+        self._put((index, event))
+        self._end_if_complete()
+
+    def _note_read(self, index: int) -> None:
+        """Once an answer's finish and its ledger are there, the books are told."""
+        if index not in self.ledgers or (event := self._unread.pop(index, None)) is None:
+            return
+        if index not in self.finishes:
+            self._end(index, event)
+        self._add_delivery(index)
+        for observe in self._observers:
+            observe(self, index, event)
+        self._settle_if_complete()
+
+    def _begin_siblings(self, index: int) -> None:
         waiting = self._siblings.pop(index, None)
         if waiting and self.cause is None:
             task = asyncio.ensure_future(self._begin_all(waiting))
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)
-        if isinstance(event, TokenEvent):
-            self._pass_on(index, event)
-        else:
-            self._put((index, event))
-            self._end_if_complete()
 
     def _pass_on(self, index: int, event: TokenEvent) -> None:
         """To the teller, or to those that wait for the reader."""
@@ -284,11 +326,6 @@ class Answers:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    def _note_end(self, index: int, event: FinishEvent, ledger: Ledger) -> None:
-        self.finishes[index] = event
-        self.ledgers[index] = ledger
-        self.num_unfinished -= 1
-
     async def _begin_all(self, indices: Sequence[int]) -> None:
         left = list(indices)
         try:
@@ -309,6 +346,13 @@ class Answers:
         self.has_ended = True
         self.stop_clock()
         self._start = None  # it holds these answers, which are freed with their reply, not once a collector comes by
+        self._settle_if_complete()
+
+    def _settle_if_complete(self) -> None:
+        """Nothing of them is to come any more, no ledger either."""
+        if not self.has_ended or self._unread or self._is_settled:
+            return
+        self._is_settled = True
         for observe in self._end_observers:
             observe(self)
 
@@ -351,9 +395,16 @@ class Answers:
         waited_s: of it, how long the client did not take what was there.
         """
         last, finish_s = self.last_finish
-        self.sent_s = max(sent_s, finish_s)
-        total_s = self.sent_s - finish_s
-        self.ledgers[last] = self.ledgers[last].with_delivery(waited_s=min(waited_s, total_s), total_s=total_s)
+        self.sent_s, self._waited_s = max(sent_s, finish_s), waited_s
+        if last not in self._unread:
+            self._add_delivery(last)
+
+    def _add_delivery(self, index: int) -> None:
+        if self.sent_s is None or index != self.last_finish[0]:
+            return
+        total_s = self.sent_s - self.last_finish[1]
+        waited_s = min(self._waited_s, total_s)
+        self.ledgers[index] = self.ledgers[index].with_delivery(waited_s=waited_s, total_s=total_s)
 
     def give_up(self) -> None:
         """The engine does not answer: whoever waits hears it now. Should it go on, it ends what it was asked."""

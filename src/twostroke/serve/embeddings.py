@@ -40,6 +40,7 @@ class EmbeddingsWish:
     keep_alive_s: float | None = None
     num_choices: int = 1
     is_stream: bool = False
+    wants_ledger: bool = False
     prompt_field: str = "input"
     structure_field: str = "input"  # a vector has no form to ask for
 

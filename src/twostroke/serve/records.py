@@ -82,7 +82,7 @@ class RequestRecords:
 
 
 def record_of(answers: Answers) -> dict[str, Any]:
-    """One request as JSON: counts, times and ledger of every answer that ended."""
+    """One request as JSON: counts, times and ledger of every answer that ended and whose ledger is read."""
     last = answers.last_finish[0] if answers.sent_s is not None else None
     return {
         "id": answers.request_id,
@@ -90,8 +90,9 @@ def record_of(answers: Answers) -> dict[str, Any]:
         "status": "ended" if answers.has_ended else "running",
         "cancelled_by": answers.cause,
         "answers": [
-            _answer(index, finish, answers.ledgers[index], sent_s=answers.sent_s if index == last else None)
-            for index, finish in sorted(answers.finishes.items())
+            _answer(index, answers.finishes[index], ledger, sent_s=answers.sent_s if index == last else None)
+            for index, ledger in sorted(answers.ledgers.items())
+            if index in answers.finishes
         ],
     }
 

@@ -190,6 +190,7 @@ class Routes:
                 num_choices=wish.num_choices,
                 salt=wish.salt,
                 load_s=use.load_s,
+                wants_ledger=wish.wants_ledger,
                 told=tell,
             )
         except ApiError:
@@ -209,6 +210,11 @@ class Routes:
             return json_body(reply.whole())
         return await asyncio.to_thread(lambda: json_body(reply.whole()))
 
+    async def settled(self) -> None:
+        """Wait until what has ended is in the records and the metrics."""
+        if self._bridge is not None:
+            await self._bridge.settled()
+
     def _bridge_here(self) -> EventBridge:
         if self._bridge is None:
             self._bridge = EventBridge()
@@ -221,7 +227,8 @@ class Routes:
             return f"{prefix}-{secrets.token_hex(12)}"
         if not REQUEST_ID.fullmatch(wished):
             raise ApiError("X-Request-Id must have 1 to 64 letters, digits, dots, colons, dashes or underscores")
-        if self.records.find_running(wished) is not None:
+        running = self.records.find_running(wished)
+        if running is not None and not running.has_ended:
             raise ApiError(f"X-Request-Id is {wished}: a running request has it, take another")
         return wished
 
@@ -268,7 +275,7 @@ class Routes:
     # Requests by id
 
     async def request_record(self, request: Request) -> Response:
-        return JSONResponse(self._record(request.path_params["request_id"]))
+        return JSONResponse(await self._record(request.path_params["request_id"]))
 
     async def cancel_request(self, request: Request) -> Response:
         """Ends a running request; its blocks are free within one step. One that has ended is told as it is."""
@@ -276,9 +283,10 @@ class Routes:
         answers = self.records.find_running(request_id)
         if answers is not None:
             answers.cancel(CancelCause.DELETED)
-        return JSONResponse(self._record(request_id))
+        return JSONResponse(await self._record(request_id))
 
-    def _record(self, request_id: str) -> dict[str, Any]:
+    async def _record(self, request_id: str) -> dict[str, Any]:
+        await self.settled()
         record = self.records.find(request_id)
         if record is None:
             raise ApiError(

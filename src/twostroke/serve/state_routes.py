@@ -50,6 +50,7 @@ class StateRoutes:
         )
 
     async def metrics_text(self) -> Response:
+        await self._routes.settled()
         now = await self._snapshots()
         for slot in now:
             slot.metrics.settle()

@@ -16,7 +16,7 @@ from tests.serve.ollama.ollama_builders import (
     ollama_of,
     problem_of,
 )
-from tests.serve.serve_builders import MODEL, ScriptedHandle, ScriptedModel, make_finish
+from tests.serve.serve_builders import MODEL, ScriptedHandle, ScriptedModel, make_finish, take_end
 from tests.serve.time_builders import StillLoop, run_on
 from twostroke.chat.answer_format import HERMES, AnswerFormat, ThinkFormat
 from twostroke.chat.reader import AnswerReader
@@ -140,7 +140,7 @@ def test_silence_is_broken_by_blanks_that_change_no_line() -> None:
             await loop.wait_until(now_s)
         answers.take(0, TokenEvent("r", 0, "a", 25.0))
         usage = Usage(prompt_tokens=9, cached_tokens=0, completion_tokens=1)
-        answers.take(0, make_finish("r", reason=FinishReason.STOP, usage=usage))
+        take_end(answers, make_finish("r", reason=FinishReason.STOP, usage=usage))
         await reading
         return "".join(said)
 

@@ -35,7 +35,8 @@ def read_embed(fields: Fields, limits: LimitsConfig) -> Mapping[str, Any]:
     if len(texts) > limits.max_inputs:
         raise ApiError(f"input has {len(texts)} texts: the limit is {limits.max_inputs}", param="input")
     dimensions = fields.whole("dimensions", low=1, high=MAX_DIMENSIONS)
-    return {"prompts": tuple(texts), "params": EmbeddingParams(dimensions=dimensions)}
+    params = EmbeddingParams(dimensions=dimensions)
+    return {"prompts": tuple(texts), "params": params, "wants_ledger": True}  # it tells durations
 
 
 def read_embeddings(fields: Fields, limits: LimitsConfig) -> Mapping[str, Any]:

@@ -52,6 +52,7 @@ class OllamaWish:
     salt: str = ""
     timeout_s: float | None = None
     structure_field: str = "format"
+    wants_ledger: bool = True  # every reply tells durations
 
     @property
     def params(self) -> SamplingParams:

@@ -22,6 +22,7 @@ from typing import Any
 
 from server_client import Server
 
+from twostroke.preferred_thread import preferred_thread
 from twostroke.traffic.event_loop import new_event_loop
 from twostroke.traffic.http_client import Address, HttpClient
 from twostroke.traffic.server import HOLD_BYTES, first_model
@@ -166,7 +167,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--seed", type=int, default=1)
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        holds = runner.run(run(parser.parse_args(), Path(folder) / "log"))
+        with preferred_thread():
+            holds = runner.run(run(parser.parse_args(), Path(folder) / "log"))
     sys.exit(0 if holds else 1)
 
 

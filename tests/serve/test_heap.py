@@ -1,4 +1,4 @@
-"""The heap of a server: threads share few areas. Looked at in a process of its own, whose threads are known."""
+"""The heap of a server. Looked at in processes of its own, whose threads and objects are known."""
 
 import ctypes
 import subprocess
@@ -44,3 +44,33 @@ def test_threads_share_areas_once_they_are_told_to(areas: str, is_few: bool, tmp
     told = subprocess.run(program, env=environment(tmp_path), capture_output=True, text=True, check=True).stdout
     num_areas = told.count("<heap nr=")
     assert (num_areas <= MAX_ARENAS) is is_few, f"{num_areas} areas"
+
+
+# What is there when models come and go is out of the collector's sight until they do again: then its rings are found.
+COLLECTED = """
+import gc, weakref
+from twostroke.serve.heap import settle
+
+class Ring:
+    def __init__(self):
+        self.own = self
+
+gc.disable()
+ring = Ring()
+is_gone = weakref.ref(ring)
+settle()
+assert gc.get_freeze_count() > 1000, gc.get_freeze_count()
+assert len(gc.get_objects()) < 100, len(gc.get_objects())
+del ring
+gc.collect()
+assert is_gone() is not None
+settle()
+assert is_gone() is None
+"""
+
+
+def test_a_collection_looks_at_what_is_new_alone_until_models_come_or_go(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTED], env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
@@ -248,6 +249,22 @@ def test_a_request_may_say_how_long_and_the_next_load_begins_with_the_servers_ti
         assert shelf.slot("b").keep_alive_s == math.inf
 
     run(work)
+
+
+def test_who_is_told_of_changes_hears_of_a_load_and_of_an_end_that_holds_the_model_no_more() -> None:
+    told: list[str] = []
+    models: list[weakref.ref[ScriptedModel]] = []
+    shelf = Shelf(on_change=lambda: told.append("gone" if models[0]() is None else "there"))
+    models.append(weakref.ref(shelf.models["b"]))
+
+    async def come_and_go() -> None:
+        (await shelf.registry.take(shelf.slot("b"))).end()
+        shelf.models.pop("b")
+        shelf.loader.models.pop("b")
+        await shelf.registry.unload(shelf.slot("b"))
+
+    asyncio.run(come_and_go())
+    assert told == ["there", "gone"]
 
 
 def test_unloading_waits_for_the_end_of_the_last_use() -> None:

@@ -70,7 +70,10 @@ class ModelUse:
 
 
 class ModelRegistry:
-    """`entries` are served by name, the first where no name is given; `pulled` are found beside them."""
+    """`entries` are served by name, the first where no name is given; `pulled` are found beside them.
+
+    `on_change` is called once a model was loaded or let go, beside the event loop.
+    """
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class ModelRegistry:
         free_bytes: Callable[[], int],
         keep_alive_s: float = FOREVER_S,
         pulled: PulledNames | None = None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._slots = [ModelSlot(entry) for entry in entries]
         self._by_name = {name: slot for slot in self._slots for name in slot.entry.names}
@@ -87,6 +91,7 @@ class ModelRegistry:
         _refuse_same_names(entries)
         self._loader = loader
         self._pulled = pulled
+        self._on_change = on_change
         self._keep_alive_s = keep_alive_s
         self._free_bytes_now = free_bytes
         self._budget_bytes = free_bytes()
@@ -235,6 +240,7 @@ class ModelRegistry:
         model.observe_steps(slot.watchdog.observe_step)
         slot.memory_bytes = need.weight_bytes + model.kv_bytes
         slot.peaks = self._loader.peaks(model)
+        self._on_change()
         slot.model = model
 
     async def _make_room(self, slot: ModelSlot, need: Footprint) -> None:
@@ -260,9 +266,10 @@ class ModelRegistry:
     async def _unload_if_idle(self, slot: ModelSlot) -> None:
         if not slot.is_idle:
             return
-        model, slot.model = slot.loaded, None
+        leaving, slot.model = [slot.loaded], None
         slot.clear_timer()
-        await asyncio.to_thread(model.close)
+        await asyncio.to_thread(lambda: leaving.pop().close())  # nothing here holds it then
+        await asyncio.to_thread(self._on_change)
 
 
 async def _after(turn: "asyncio.Task[None] | None", work: Callable[[], Awaitable[None]]) -> None:

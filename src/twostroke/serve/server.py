@@ -13,6 +13,7 @@ import uvicorn
 
 from twostroke.errors import ConfigError
 from twostroke.model.shelf import Shelf
+from twostroke.preferred_thread import preferred_thread
 from twostroke.serve.app import create_app
 from twostroke.serve.hosts import host_names
 from twostroke.serve.http_protocol import HttpProtocol
@@ -97,7 +98,7 @@ def serve(
         timeout_graceful_shutdown=int(limits.drain_s) + SHUTDOWN_S,
     )
     server = _Server(config, routes=app.state.routes, drain_s=limits.drain_s)
-    with _signals_end(server), _short_turns():
+    with _signals_end(server), _short_turns(), preferred_thread():
         if on_ready is not None:
             on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         server.run(sockets=[listener])

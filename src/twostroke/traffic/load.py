@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from twostroke.errors import ConfigError
+from twostroke.preferred_thread import preferred_thread
 from twostroke.traffic.arrivals import Arrivals, arrival_times
 from twostroke.traffic.event_loop import new_event_loop
 from twostroke.traffic.generator import Ready, closed_loop, open_loop, prepare
@@ -119,7 +120,7 @@ def run_load(config: LoadConfig, *, tell: Callable[[str], None] = lambda words: 
     """
     config.check()
     workload = workload_of(config)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with preferred_thread(), asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_run(config, workload, tell))
 
 

@@ -166,9 +166,13 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--seed", type=int, default=1)
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        with preferred_thread():
-            holds = runner.run(run(parser.parse_args(), Path(folder) / "log"))
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
+        preferred_thread(),
+    ):
+        holds = runner.run(run(options, Path(folder) / "log"))
     sys.exit(0 if holds else 1)
 
 

@@ -12,6 +12,7 @@
 #include "bindings.h"
 #include "cpu.h"
 #include "pool.h"
+#include "prepared.h"
 #include "weight.h"
 
 namespace nb = nanobind;
@@ -111,16 +112,19 @@ class PreparedInput {
             a8_.resize(tokens * K);
             scale_.resize(tokens * (K / kBlock));
             sum_.resize(tokens * (K / kBlock));
+            scaled_sum_.resize(sum_.size());
             half_sum_.resize(2 * sum_.size());
             for (size_t t = 0; t < tokens; t++) {
                 kernels.quantise_a8(x.data() + t * K, static_cast<int32_t>(K), a8_.data() + t * K,
                                     scale_.data() + t * (K / kBlock), sum_.data() + t * (K / kBlock),
                                     half_sum_.data() + 2 * t * (K / kBlock));
             }
+            scale_sums(scale_.data(), sum_.data(), static_cast<int32_t>(sum_.size()), scaled_sum_.data());
             activations.a8 = a8_.data();
             activations.a8_stride = K;
             activations.a8_scale = scale_.data();
             activations.a8_sum = sum_.data();
+            activations.a8_scaled_sum = scaled_sum_.data();
             activations.a8_half_sum = half_sum_.data();
             activations.a8_block_stride = K / kBlock;
         }
@@ -131,7 +135,7 @@ class PreparedInput {
   private:
     std::vector<uint16_t> bf16_;
     std::vector<int8_t> a8_;
-    std::vector<float> scale_;
+    std::vector<float> scale_, scaled_sum_;
     std::vector<int32_t> sum_, half_sum_;
 };
 
@@ -221,6 +225,7 @@ void linear_panel(const std::string& type_name, Bytes panel, int32_t cols, nb::t
     if (num_rows > kPanelRows || static_cast<size_t>(num_rows) > out.shape(1))
         throw nb::value_error("too many rows");
     Activations activations;
+    std::vector<float> scaled_sums;
     const size_t K = cols;
     switch (arithmetic_of(type)) {
         case Arithmetic::fp32:
@@ -237,6 +242,10 @@ void linear_panel(const std::string& type_name, Bytes panel, int32_t cols, nb::t
             activations.a8_scale = operand<float>(input, 1, out.shape(0), K / kBlock);
             activations.a8_sum = operand<int32_t>(input, 2, out.shape(0), K / kBlock);
             activations.a8_half_sum = operand<int32_t>(input, 3, out.shape(0), 2 * (K / kBlock));
+            scaled_sums.resize(out.shape(0) * (K / kBlock));
+            scale_sums(activations.a8_scale, activations.a8_sum, static_cast<int32_t>(scaled_sums.size()),
+                       scaled_sums.data());
+            activations.a8_scaled_sum = scaled_sums.data();
             activations.a8_block_stride = K / kBlock;
             break;
     }

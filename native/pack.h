@@ -29,7 +29,7 @@
 
 namespace twostroke {
 
-// Longer rows are refused: the scratch of a linear holds six tokens' corrections per block of 32.
+// Longer rows are refused: sizes inside a panel are counted in 32 bits.
 inline constexpr int32_t kMaxColumns = 1 << 18;
 
 int32_t num_panels(int32_t rows);

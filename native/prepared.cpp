@@ -13,6 +13,10 @@ size_t padded(int32_t count, int32_t element_bytes) {
 
 }  // namespace
 
+void scale_sums(const float* scale, const int32_t* sum, int32_t num_blocks, float* out) {
+    for (int32_t b = 0; b < num_blocks; b++) out[b] = scale[b] * static_cast<float>(sum[b]);
+}
+
 Prepared::Needs Prepared::needs_of(std::span<const Weight* const> weights) {
     Needs needs;
     for (const Weight* weight : weights) {
@@ -20,6 +24,7 @@ Prepared::Needs Prepared::needs_of(std::span<const Weight* const> weights) {
         needs.fp32 |= arithmetic_of(weight->type) == Arithmetic::fp32;
         needs.int8 |= arithmetic_of(weight->type) == Arithmetic::int8;
         needs.half_sums |= needs_half_sums(weight->type);
+        needs.scaled_sums |= needs_scaled_sums(weight->type);
         needs.bf16 |= arithmetic_of(weight->type) == Arithmetic::bf16;
     }
     return needs;
@@ -37,6 +42,7 @@ Prepared::Prepared(const Needs& needs, int32_t num_tokens, Carver& carver) : nee
         all_.a8_scale = carver.take<float>(num_tokens * all_.a8_block_stride);
         all_.a8_sum = carver.take<int32_t>(num_tokens * all_.a8_block_stride);
     }
+    if (needs.scaled_sums) all_.a8_scaled_sum = carver.take<float>(num_tokens * all_.a8_block_stride);
     if (needs.half_sums) all_.a8_half_sum = carver.take<int32_t>(num_tokens * 2 * all_.a8_block_stride);
     if (needs.bf16) {
         all_.bf16_stride = padded(needs.K + needs.K % 2, 2);
@@ -52,6 +58,7 @@ Activations Prepared::from(int32_t first) const {
         view.a8_scale += first * all_.a8_block_stride;
         view.a8_sum += first * all_.a8_block_stride;
     }
+    if (needs_.scaled_sums) view.a8_scaled_sum += first * all_.a8_block_stride;
     if (needs_.half_sums) view.a8_half_sum += first * 2 * all_.a8_block_stride;
     if (needs_.bf16) view.bf16 += first * all_.bf16_stride;
     return view;
@@ -63,6 +70,8 @@ void Prepared::fill(const KernelTable& kernels, const float* x, int32_t index) c
     if (needs_.int8)
         kernels.quantise_a8(x, needs_.K, const_cast<int8_t*>(row.a8), const_cast<float*>(row.a8_scale),
                             const_cast<int32_t*>(row.a8_sum), const_cast<int32_t*>(row.a8_half_sum));
+    if (needs_.scaled_sums)
+        scale_sums(row.a8_scale, row.a8_sum, needs_.K / kBlock, const_cast<float*>(row.a8_scaled_sum));
     if (needs_.bf16) {
         auto* out = const_cast<uint16_t*>(row.bf16);
         kernels.to_bf16(x, needs_.K, out);

@@ -7,6 +7,9 @@
 
 namespace twostroke {
 
+// Activations::a8_scaled_sum of one token.
+void scale_sums(const float* scale, const int32_t* sum, int32_t num_blocks, float* out);
+
 class Prepared {
   public:
     struct Needs {
@@ -14,6 +17,7 @@ class Prepared {
         bool fp32 = false;
         bool int8 = false;
         bool half_sums = false;
+        bool scaled_sums = false;
         bool bf16 = false;
     };
     static Needs needs_of(std::span<const Weight* const> weights);

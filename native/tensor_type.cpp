@@ -27,6 +27,10 @@ const TypeFacts& facts(TensorType type) { return kFacts[static_cast<int32_t>(typ
 
 Arithmetic arithmetic_of(TensorType type) { return facts(type).arithmetic; }
 bool needs_half_sums(TensorType type) { return type == TensorType::Q6_K; }
+bool needs_scaled_sums(TensorType type) {
+    return type == TensorType::Q4_1 || type == TensorType::Q5_1 || type == TensorType::Q4_K ||
+           type == TensorType::Q5_K;
+}
 int32_t block_elements(TensorType type) { return facts(type).block_elements; }
 int32_t block_bytes(TensorType type) { return facts(type).block_bytes; }
 const char* tensor_type_name(TensorType type) { return facts(type).name; }

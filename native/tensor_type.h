@@ -15,6 +15,8 @@ enum class Arithmetic : int32_t { fp32, bf16, int8 };
 Arithmetic arithmetic_of(TensorType type);
 // An int8 type whose offset is scaled per 16 columns: its linear reads the sums of half blocks too.
 bool needs_half_sums(TensorType type);
+// An int8 type with minimums: its linear reads the scaled sums too.
+bool needs_scaled_sums(TensorType type);
 
 // Elements of a row that are stored together: 1, 32 or 256. A row has a multiple of it.
 int32_t block_elements(TensorType type);

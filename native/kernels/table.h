@@ -24,6 +24,8 @@ struct Activations {
     size_t a8_stride = 0;
     const float* a8_scale = nullptr;  // [tokens][K/32]
     const int32_t* a8_sum = nullptr;  // [tokens][K/32], sum of the quantised values
+    const float* a8_scaled_sum =
+        nullptr;  // [tokens][K/32], a8_scale * a8_sum: what a minimum is multiplied by
     size_t a8_block_stride = 0;
     const int32_t* a8_half_sum = nullptr;  // [tokens][K/16], sums of half blocks; stride 2 * a8_block_stride
     const uint16_t* bf16 = nullptr;        // [tokens][K], K rounded up to even with zeros

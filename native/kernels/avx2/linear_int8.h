@@ -299,17 +299,21 @@ ALWAYS_INLINE void dot_groups(const Blocks& weights, const int8_t* a, size_t str
 }
 
 // One block of T tokens' activations; their half totals where a block has two scales.
-template <int kNumScales>
+template <int kNumScales, bool kHasMinimum>
 struct BlockInput {
     const int8_t* a8;
     size_t stride;
     const float* scales;
     const int32_t* totals;
+    const float* scaled_totals;  // where blocks have minimums
     const int32_t* half_totals;
     size_t block_stride;
 
     ALWAYS_INLINE __m256 scale(int t) const { return _mm256_broadcast_ss(scales + t * block_stride); }
     ALWAYS_INLINE __m256i total(int t) const { return _mm256_set1_epi32(totals[t * block_stride]); }
+    ALWAYS_INLINE __m256 scaled_total(int t) const {
+        return _mm256_broadcast_ss(scaled_totals + t * block_stride);
+    }
     ALWAYS_INLINE __m256i half_total(int t, int half) const {
         return _mm256_set1_epi32(half_totals[2 * t * block_stride + half]);
     }
@@ -317,14 +321,16 @@ struct BlockInput {
         a8 += kBlock;
         scales++;
         totals++;
+        if constexpr (kHasMinimum) scaled_totals++;
         if constexpr (kNumScales == 2) half_totals += 2;
     }
 };
+template <class Blocks>
+using InputOf = BlockInput<Blocks::kNumScales, Blocks::kHasMinimum>;
 
 // sum += (dot - offset * total) * (d * scale), or dot * (d * scale) + m * (scale * total).
 template <class Products, int T, class Blocks>
-ALWAYS_INLINE void add_block(const Blocks& weights, const BlockInput<Blocks::kNumScales>& in,
-                             __m256 (&sum)[T][kVectors]) {
+ALWAYS_INLINE void add_block(const Blocks& weights, const InputOf<Blocks>& in, __m256 (&sum)[T][kVectors]) {
     __m256i dot[T][kVectors];
     dot_groups<Products, 0, 8>(weights, in.a8, in.stride, dot);
     UNROLL
@@ -340,7 +346,7 @@ ALWAYS_INLINE void add_block(const Blocks& weights, const BlockInput<Blocks::kNu
             sum[t][v] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(exact), d, sum[t][v]);
         }
         if constexpr (Blocks::kHasMinimum) {
-            const __m256 factor = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(in.total(t)));
+            const __m256 factor = in.scaled_total(t);
             UNROLL
             for (int v = 0; v < kVectors; v++)
                 sum[t][v] = _mm256_fmadd_ps(weights.minimum(v), factor, sum[t][v]);
@@ -350,8 +356,7 @@ ALWAYS_INLINE void add_block(const Blocks& weights, const BlockInput<Blocks::kNu
 
 // Two scales per block: both scaled dots are added before the activation scale.
 template <class Products, int T, class Blocks>
-ALWAYS_INLINE void add_halves(const Blocks& weights, const BlockInput<Blocks::kNumScales>& in,
-                              __m256 (&sum)[T][kVectors]) {
+ALWAYS_INLINE void add_halves(const Blocks& weights, const InputOf<Blocks>& in, __m256 (&sum)[T][kVectors]) {
     __m256i dot[T][kVectors];
     __m256 scaled[T][kVectors];
     dot_groups<Products, 0, 4>(weights, in.a8, in.stride, dot);
@@ -390,12 +395,13 @@ struct Int8Tile {
     void compute(int32_t first) const {
         Blocks weights = blocks;
         const size_t at = first * in.a8_block_stride + first_block;
-        BlockInput<Blocks::kNumScales> input = {in.a8 + first * in.a8_stride + first_block * kBlock,
-                                                in.a8_stride,
-                                                in.a8_scale + at,
-                                                in.a8_sum + at,
-                                                Blocks::kNumScales == 2 ? in.a8_half_sum + 2 * at : nullptr,
-                                                in.a8_block_stride};
+        InputOf<Blocks> input = {in.a8 + first * in.a8_stride + first_block * kBlock,
+                                 in.a8_stride,
+                                 in.a8_scale + at,
+                                 in.a8_sum + at,
+                                 Blocks::kHasMinimum ? in.a8_scaled_sum + at : nullptr,
+                                 Blocks::kNumScales == 2 ? in.a8_half_sum + 2 * at : nullptr,
+                                 in.a8_block_stride};
         __m256 sum[T][kVectors];
         begin_sums<T>(first_block == 0, out, first, sum);
         for (int32_t b = 0; b < num_blocks; b++) {

@@ -58,6 +58,18 @@ ALWAYS_INLINE void add_nibble_group(__m512i (&dot)[T][2], const uint8_t* units, 
                  nibbles<kHigh, kHasFifth>(units + 64, masks + 8), a, stride);
 }
 
+// Where the dots of a block start so that the weights' offset, a power of two, is taken off: at -offset *
+// sum. A minimum needs no such start.
+template <class Format>
+ALWAYS_INLINE __m512i start(const int32_t* sums, size_t at) {
+    if constexpr (Format::kHasMin) {
+        return _mm512_setzero_si512();
+    } else {
+        const __m512i offset = _mm512_slli_epi32(_mm512_set1_epi32(sums[at]), Format::kOffsetBits);
+        return _mm512_sub_epi32(_mm512_setzero_si512(), offset);
+    }
+}
+
 // sum += dot * weight scale * activation scale, one activation scale per token.
 template <int T>
 ALWAYS_INLINE void add_scaled(__m512 (&sum)[T][2], const __m512i (&dot)[T][2], __m512 scale0, __m512 scale1,
@@ -70,13 +82,13 @@ ALWAYS_INLINE void add_scaled(__m512 (&sum)[T][2], const __m512i (&dot)[T][2], _
     }
 }
 
-// sum += minimum * factor, with one factor per token, given by its bits.
+// sum += minimum * activation scale * sum of activations, the last two as one factor per token.
 template <int T>
-ALWAYS_INLINE void add_minimums(__m512 (&sum)[T][2], __m512 m0, __m512 m1, const int32_t* factors,
+ALWAYS_INLINE void add_minimums(__m512 (&sum)[T][2], __m512 m0, __m512 m1, const float* factors,
                                 size_t stride) {
     UNROLL
     for (int t = 0; t < T; t++) {
-        const __m512 x = _mm512_castsi512_ps(_mm512_set1_epi32(factors[t * stride]));
+        const __m512 x = _mm512_set1_ps(factors[t * stride]);
         sum[t][0] = _mm512_fmadd_ps(m0, x, sum[t][0]);
         sum[t][1] = _mm512_fmadd_ps(m1, x, sum[t][1]);
     }

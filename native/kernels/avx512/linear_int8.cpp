@@ -1,8 +1,8 @@
 // Linear for Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1: unsigned weights x signed activations per 32.
 //
 // Twelve int32 sums, twelve fp32 sums, two weights, one activation and two constants fill 29 of the 32
-// registers at T = 6; more tokens spill. Per block the int32 sums start at -offset * sum(a), which makes the
-// weights' offset free and keeps the dot exact.
+// registers at T = 6; more tokens spill. Per block the int32 sums start at -offset * sum(a), which keeps the
+// dot exact and takes none of the multiplications that bound a tile.
 #include <immintrin.h>
 
 #include "kernels/avx512/int8_dots.h"
@@ -14,14 +14,13 @@ namespace twostroke::avx512 {
 namespace {
 
 constexpr int kMaxTokens = 6;
-static_assert(kMaxTokens * (kMaxColumns / kBlock) * sizeof(int32_t) <= kLinearScratchBytes);
 
 // Blocks as packed (pack.h): 5th bits where the type has them, quants, 32 scales, 32 minimums where the type
 // has them.
 struct Q8_0 {
     static constexpr int kBlockBytes = 1088, kScalesAt = 1024;
     static constexpr bool kHasNibbles = false, kHasMin = false;
-    static constexpr int kOffset = 128;
+    static constexpr int kOffsetBits = 7;
     static constexpr bool kUnpacks = false;
 
     template <int T>
@@ -36,7 +35,7 @@ struct Nibbles {
     static constexpr int kScalesAt = kHasFifth ? 640 : 512;
     static constexpr int kBlockBytes = kScalesAt + (kHasMinimum ? 128 : 64);
     static constexpr bool kHasNibbles = true, kHasMin = kHasMinimum;
-    static constexpr int kOffset = kHasMinimum ? 0 : kHasFifth ? 16 : 8;
+    static constexpr int kOffsetBits = kHasFifth ? 4 : 3;
     static constexpr bool kUnpacks = kHasFifth;
     static constexpr int kUnpackBlocks = 1, kBytesPerBlock = kBlockBytes;
 
@@ -88,30 +87,7 @@ struct Tile {
     int32_t num_blocks;
     const Activations& in;
     const OutputTile& out;
-    int32_t* corrections;  // [T][correction_stride]
-    size_t correction_stride;
     int32_t num_tokens;
-
-    // What a block adds beside its dot, per token: the start of the int32 sums (-offset * sum), or the factor
-    // of the minimum (scale * sum) as the bits of a float.
-    template <int T>
-    void prepare_corrections(int32_t first) const {
-        for (int32_t t = 0; t < T; t++) {
-            const size_t from = (first + t) * in.a8_block_stride;
-            for (int32_t b = 0; b < num_blocks; b += 16) {
-                const __mmask16 valid = first_lanes(num_blocks - b);
-                const __m512i sum = _mm512_maskz_loadu_epi32(valid, in.a8_sum + from + b);
-                __m512i correction;
-                if constexpr (Format::kHasMin) {
-                    const __m512 scale = _mm512_maskz_loadu_ps(valid, in.a8_scale + from + b);
-                    correction = _mm512_castps_si512(_mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum)));
-                } else {
-                    correction = _mm512_mullo_epi32(sum, _mm512_set1_epi32(-Format::kOffset));
-                }
-                _mm512_store_si512(corrections + t * correction_stride + b, correction);
-            }
-        }
-    }
 
     // Several tiles ask for the next panel, each for its share, and find their own in the caches: memory
     // never rests. One alone has nothing to do meanwhile but wait.
@@ -131,30 +107,31 @@ struct Tile {
 
     template <int T>
     void compute(int32_t first) const {
-        prepare_corrections<T>(first);
         auto [next, num_lines] = ahead<T>(first);
         const uint8_t* w = panel;
         const int8_t* a = in.a8 + first * in.a8_stride;
         const float* scales = in.a8_scale + first * in.a8_block_stride;
-        const int32_t* fixes = corrections;
-        const size_t a_stride = in.a8_stride, scale_stride = in.a8_block_stride,
-                     fix_stride = correction_stride;
+        const int32_t* sums = Format::kHasMin ? nullptr : in.a8_sum + first * in.a8_block_stride;
+        const float* scaled_sums = Format::kHasMin ? in.a8_scaled_sum + first * in.a8_block_stride : nullptr;
+        const size_t a_stride = in.a8_stride, block_stride = in.a8_block_stride;
+        const OutputTile to = out;
         __m512 sum[T][2];
         UNROLL
         for (int t = 0; t < T; t++) sum[t][0] = sum[t][1] = _mm512_setzero_ps();
         for (int32_t b = 0; b < num_blocks; b++) {
             __m512i dot[T][2];
             UNROLL
-            for (int t = 0; t < T; t++) {
-                dot[t][0] = dot[t][1] =
-                    Format::kHasMin ? _mm512_setzero_si512() : _mm512_set1_epi32(fixes[t * fix_stride]);
-            }
+            for (int t = 0; t < T; t++) dot[t][0] = dot[t][1] = start<Format>(sums, t * block_stride);
             Format::template add<T>(dot, w, a, a_stride);
             add_scaled<T>(sum, dot, load_halves(w + Format::kScalesAt),
-                          load_halves(w + Format::kScalesAt + 32), scales, scale_stride);
+                          load_halves(w + Format::kScalesAt + 32), scales, block_stride);
             if constexpr (Format::kHasMin) {
                 const uint8_t* minimums = w + Format::kScalesAt + 64;
-                add_minimums<T>(sum, load_halves(minimums), load_halves(minimums + 32), fixes, fix_stride);
+                add_minimums<T>(sum, load_halves(minimums), load_halves(minimums + 32), scaled_sums,
+                                block_stride);
+                scaled_sums++;
+            } else {
+                sums++;
             }
             if (kPrefetchBytes<Format, T> != 0 && num_tokens == T)
                 prefetch_lines(w + kPrefetchBytes<Format, T>, Format::kBlockBytes);
@@ -162,10 +139,9 @@ struct Tile {
             w += Format::kBlockBytes;
             a += kBlock;
             scales++;
-            fixes++;
         }
         UNROLL
-        for (int t = 0; t < T; t++) out.store(first + t, sum[t][0], sum[t][1]);
+        for (int t = 0; t < T; t++) to.store(first + t, sum[t][0], sum[t][1]);
     }
 };
 
@@ -173,15 +149,12 @@ template <class Format>
 void linear(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_tokens, float* out,
             size_t out_stride, int32_t num_rows, void* scratch) {
     const int32_t num_blocks = K / kBlock;
-    const size_t correction_stride = (num_blocks + 15) / 16 * 16;
     const OutputTile output(out, out_stride, num_rows);
     if constexpr (Format::kUnpacks) {
         if (num_tokens >= kMinPieceTokens)
             return linear_pieces<Format>(panel, K, in, num_tokens, output, scratch);
     }
-    for_each_tile<kMaxTokens>(num_tokens,
-                              Tile<Format>{panel, num_blocks, in, output, static_cast<int32_t*>(scratch),
-                                           correction_stride, num_tokens});
+    for_each_tile<kMaxTokens>(num_tokens, Tile<Format>{panel, num_blocks, in, output, num_tokens});
 }
 
 }  // namespace

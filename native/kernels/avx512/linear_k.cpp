@@ -20,7 +20,7 @@ constexpr int32_t kChunkTokens = 128;  // their sums are 16 KiB
 struct alignas(64) Scratch {
     float scales[16][kPanelRows];  // per 32 columns, or per 16 (Q6_K)
     float mins[kBlocks][kPanelRows];
-    int32_t corrections[6][16];  // per token of a tile
+    int32_t starts[4][16];  // per token of a tile and 16 columns (Q6_K)
     uint8_t quants[kColumns * kPanelRows];
     float sums[kChunkTokens][kPanelRows];
 };
@@ -38,6 +38,7 @@ struct Piece {
     // Activations of token `first` and the scale of each of their blocks.
     const int8_t* a8(int32_t first) const { return in.a8 + columns_at + first * in.a8_stride; }
     const float* scale(int32_t first) const { return in.a8_scale + block_of(first); }
+    const float* scaled_sum(int32_t first) const { return in.a8_scaled_sum + block_of(first); }
     size_t block_of(int32_t first) const { return blocks_at + first * in.a8_block_stride; }
 
     // Part `part` of kParts of the super-block after the next. The first tile of a chunk asks for it: it
@@ -83,7 +84,6 @@ struct K4 {
     // So few tokens have registers for the dots of both blocks of a pair.
     static constexpr int kMaxOnePass = 3;
     static constexpr bool kHasMin = true;
-    static constexpr int kOffset = 0;
     static constexpr bool kUnpacks = kHasFifth;
     static constexpr int kUnpackBlocks = kBlocks, kBytesPerBlock = kBlockBytes / kBlocks;
 
@@ -146,17 +146,6 @@ struct K4 {
         for_each_tile<kMaxTokens>(num_tokens, K4{piece});
     }
 
-    // Factors of the minimums: activation scale times sum, per block.
-    template <int T>
-    ALWAYS_INLINE void prepare(int32_t first) const {
-        for (int t = 0; t < T; t++) {
-            const auto* sums = reinterpret_cast<const __m256i*>(piece.in.a8_sum + piece.block_of(first + t));
-            const __m256 sum = _mm256_cvtepi32_ps(_mm256_loadu_si256(sums));
-            const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(piece.scale(first + t)), sum);
-            _mm256_store_ps(reinterpret_cast<float*>(piece.scratch.corrections[t]), factor);
-        }
-    }
-
     template <int T>
     static ALWAYS_INLINE void clear(__m512i (&dot)[T][2]) {
         UNROLL
@@ -178,13 +167,8 @@ struct K4 {
         const float *scales = piece.scratch.scales[b], *mins = piece.scratch.mins[b];
         add_scaled<T>(sum, dot, _mm512_load_ps(scales), _mm512_load_ps(scales + 16), piece.scale(first) + b,
                       piece.in.a8_block_stride);
-        const __m512 m0 = _mm512_load_ps(mins), m1 = _mm512_load_ps(mins + 16);
-        UNROLL
-        for (int t = 0; t < T; t++) {
-            const __m512 x = _mm512_castsi512_ps(_mm512_set1_epi32(piece.scratch.corrections[t][b]));
-            sum[t][0] = _mm512_fmadd_ps(m0, x, sum[t][0]);
-            sum[t][1] = _mm512_fmadd_ps(m1, x, sum[t][1]);
-        }
+        add_minimums<T>(sum, _mm512_load_ps(mins), _mm512_load_ps(mins + 16), piece.scaled_sum(first) + b,
+                        piece.in.a8_block_stride);
     }
 
     template <int T>
@@ -214,7 +198,6 @@ struct K4 {
 
     template <int T>
     void compute(int32_t first) const {
-        prepare<T>(first);
         __m512 sum[T][2];
         piece.load<T>(first, sum);
         for (int pair = 0; pair < kBlocks / 2; pair++) {
@@ -307,7 +290,7 @@ struct Q6_K {
             UNROLL
             for (int quarter = 0; quarter < 4; quarter++) {
                 dot[quarter][0] = dot[quarter][1] =
-                    _mm512_set1_epi32(piece.scratch.corrections[0][8 * half + 2 * quarter + kOdd]);
+                    _mm512_set1_epi32(piece.scratch.starts[0][8 * half + 2 * quarter + kOdd]);
             }
             UNROLL
             for (int j = 4 * kOdd; j < 4 * kOdd + 4; j++) {
@@ -362,15 +345,14 @@ struct Q6_K {
         for (int t = 0; t < T; t++) {
             const __m512i sum = _mm512_loadu_si512(piece.in.a8_half_sum + 2 * piece.block_of(first + t));
             const __m512i start = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, 5));
-            _mm512_store_si512(piece.scratch.corrections[t], start);
+            _mm512_store_si512(piece.scratch.starts[t], start);
         }
     }
 
     template <int T>
     ALWAYS_INLINE void dot_half(int sub, int32_t first, __m512i (&dot)[T][2]) const {
         UNROLL
-        for (int t = 0; t < T; t++)
-            dot[t][0] = dot[t][1] = _mm512_set1_epi32(piece.scratch.corrections[t][sub]);
+        for (int t = 0; t < T; t++) dot[t][0] = dot[t][1] = _mm512_set1_epi32(piece.scratch.starts[t][sub]);
         add_bytes<4, T>(dot, piece.scratch.quants + kHalfBytes * sub, piece.a8(first) + 16 * sub,
                         piece.in.a8_stride);
     }

@@ -20,12 +20,11 @@ constexpr int32_t kMinPieceTokens = 32;
 // 32 KiB of bytes, which L2 delivers in time; with half as many, sums would be stored and loaded too often.
 constexpr int32_t kPieceBlocks = 32;
 
-// w = scale * (q - offset), or scale * q + minimum; units [block][group of 4 columns][32 rows][4].
+// w = scale * (q - 2^kOffsetBits), or scale * q + minimum; units [block][group of 4 columns][32 rows][4].
 struct alignas(64) Unpacked {
     uint8_t units[kPieceBlocks][8][4 * kPanelRows];
     float scales[kPieceBlocks][kPanelRows];
     float minimums[kPieceBlocks][kPanelRows];
-    int32_t corrections[kTileTokens][kPieceBlocks];
 
     ALWAYS_INLINE void set_units(int32_t block, int group, int half, __m512i bytes) {
         _mm512_store_si512(units[block][group] + 64 * half, bytes);
@@ -43,28 +42,6 @@ struct PieceTile {
     int32_t num_tokens;
     const uint8_t* next;  // packed blocks of the piece to come
 
-    // What a block adds beside its dot, per token: the start of the int32 sums (-offset * sum), or the factor
-    // of the minimum (scale * sum) as the bits of a float.
-    template <int T>
-    void prepare_corrections(int32_t first) const {
-        UNROLL
-        for (int32_t t = 0; t < T; t++) {
-            const size_t from = (first + t) * in.a8_block_stride + first_block;
-            for (int32_t b = 0; b < num_blocks; b += 16) {
-                const __mmask16 valid = first_lanes(num_blocks - b);
-                const __m512i sum = _mm512_maskz_loadu_epi32(valid, in.a8_sum + from + b);
-                __m512i correction;
-                if constexpr (Format::kHasMin) {
-                    const __m512 scale = _mm512_maskz_loadu_ps(valid, in.a8_scale + from + b);
-                    correction = _mm512_castps_si512(_mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum)));
-                } else {
-                    correction = _mm512_mullo_epi32(sum, _mm512_set1_epi32(-Format::kOffset));
-                }
-                _mm512_store_si512(piece.corrections[t] + b, correction);
-            }
-        }
-    }
-
     // Every tile asks for its share of the next piece, which is read in one go: no hardware prefetcher would
     // have brought it meanwhile.
     template <int T>
@@ -76,43 +53,44 @@ struct PieceTile {
 
     template <int T>
     void compute(int32_t first) const {
-        prepare_corrections<T>(first);
         prefetch_next<T>(first);
         const uint8_t* w = piece.units[0][0];
         const float *scales = piece.scales[0], *minimums = piece.minimums[0];
         const int8_t* a = in.a8 + first * in.a8_stride + first_block * kBlock;
-        const float* factors = in.a8_scale + first * in.a8_block_stride + first_block;
-        const int32_t* fixes = piece.corrections[0];
-        const size_t a_stride = in.a8_stride, factor_stride = in.a8_block_stride;
+        const size_t at = first * in.a8_block_stride + first_block;
+        const float* factors = in.a8_scale + at;
+        const int32_t* sums = Format::kHasMin ? nullptr : in.a8_sum + at;
+        const float* scaled_sums = Format::kHasMin ? in.a8_scaled_sum + at : nullptr;
+        const size_t a_stride = in.a8_stride, block_stride = in.a8_block_stride;
+        const OutputTile to = out;
         __m512 sum[T][2];
         UNROLL
         for (int t = 0; t < T; t++) {
             sum[t][0] = sum[t][1] = _mm512_setzero_ps();
-            if (first_block > 0) out.load(first + t, sum[t]);
+            if (first_block > 0) to.load(first + t, sum[t]);
         }
         for (int32_t b = 0; b < num_blocks; b++) {
             __m512i dot[T][2];
             UNROLL
-            for (int t = 0; t < T; t++) {
-                dot[t][0] = dot[t][1] =
-                    Format::kHasMin ? _mm512_setzero_si512() : _mm512_set1_epi32(fixes[t * kPieceBlocks]);
-            }
+            for (int t = 0; t < T; t++) dot[t][0] = dot[t][1] = start<Format>(sums, t * block_stride);
             add_bytes<8, T>(dot, w, a, a_stride);
             add_scaled<T>(sum, dot, _mm512_load_ps(scales), _mm512_load_ps(scales + 16), factors,
-                          factor_stride);
+                          block_stride);
             if constexpr (Format::kHasMin) {
-                add_minimums<T>(sum, _mm512_load_ps(minimums), _mm512_load_ps(minimums + 16), fixes,
-                                kPieceBlocks);
+                add_minimums<T>(sum, _mm512_load_ps(minimums), _mm512_load_ps(minimums + 16), scaled_sums,
+                                block_stride);
                 minimums += kPanelRows;
+                scaled_sums++;
+            } else {
+                sums++;
             }
             w += kBlock * kPanelRows;
             scales += kPanelRows;
             a += kBlock;
             factors++;
-            fixes++;
         }
         UNROLL
-        for (int t = 0; t < T; t++) out.store(first + t, sum[t][0], sum[t][1]);
+        for (int t = 0; t < T; t++) to.store(first + t, sum[t][0], sum[t][1]);
     }
 };
 

@@ -58,8 +58,8 @@ ALWAYS_INLINE void add_nibble_group(__m512i (&dot)[T][2], const uint8_t* units, 
                  nibbles<kHigh, kHasFifth>(units + 64, masks + 8), a, stride);
 }
 
-// Where the dots of a block start so that the weights' offset, a power of two, is taken off: at -offset *
-// sum. A minimum needs no such start.
+// Where the dots of a block start so that the offset of the weights, 2^kOffsetBits, is taken off: at -offset
+// * sum. Weights with a minimum have none.
 template <class Format>
 ALWAYS_INLINE __m512i start(const int32_t* sums, size_t at) {
     if constexpr (Format::kHasMin) {

@@ -1,9 +1,9 @@
-// Linear for Q4_K, Q5_K and Q6_K: unsigned weights x signed activations, a super-block of 256 columns at a
-// time.
+// Linear for Q4_K, Q5_K and Q6_K: unsigned weights x signed activations, one or a few super-blocks of 256
+// columns at a time.
 //
-// The scales of a super-block, and the quants of Q6_K, are decoded once into scratch that stays in L1; all
-// tokens of a chunk pass over it, their sums waiting in scratch between super-blocks. Decoded scales are
-// exact: 11 bits of d times 6 or 8 bits.
+// Their scales, and the quants of Q6_K, are decoded once into scratch that stays close; all tokens of a chunk
+// pass over it, their sums waiting in scratch from piece to piece. Decoded scales are exact: 11 bits of d
+// times 6 or 8 bits.
 #include <immintrin.h>
 
 #include "kernels/avx512/int8_dots.h"
@@ -16,22 +16,24 @@ namespace {
 constexpr int32_t kColumns = 256;
 constexpr int kBlocks = kColumns / kBlock;
 constexpr int32_t kChunkTokens = 128;  // their sums are 16 KiB
+constexpr int kMostSupers = 8;         // super-blocks of a piece
 
 struct alignas(64) Scratch {
-    float scales[16][kPanelRows];  // per 32 columns, or per 16 (Q6_K)
-    float mins[kBlocks][kPanelRows];
+    float scales[kMostSupers * kBlocks][kPanelRows];  // per 32 columns, or per 16 (Q6_K)
+    float mins[kMostSupers * kBlocks][kPanelRows];
     int32_t starts[4][16];  // per token of a tile and 16 columns (Q6_K)
     uint8_t quants[kColumns * kPanelRows];
     float sums[kChunkTokens][kPanelRows];
 };
 static_assert(sizeof(Scratch) <= kLinearScratchBytes);
 
-// One super-block of a panel, and the tokens of a chunk that meet it.
+// Super-blocks of a panel, and the tokens of a chunk that meet them.
 struct Piece {
     const uint8_t* block;
+    int32_t num_supers;
     bool is_first, is_last;
     const Activations& in;
-    size_t columns_at, blocks_at;  // of the chunk's first token, at the super-block
+    size_t columns_at, blocks_at;  // of the chunk's first token, at the first super-block
     const OutputTile& out;
     Scratch& scratch;
 
@@ -103,7 +105,11 @@ struct K4 {
         }
     }
 
+    // From so many tokens on.
+    static constexpr int32_t kMinManyTokens = 7;
+
     const Piece& piece;
+    int32_t num_tokens;
 
     // Four numbers of 6 bits per row, times one of 16 rows, for blocks [first, first + 4).
     static ALWAYS_INLINE void decode_four(__m512i bytes, __m512 factor, int half, int first,
@@ -138,13 +144,34 @@ struct K4 {
         }
     }
 
-    static ALWAYS_INLINE void decode(const uint8_t* block, Scratch& scratch) {
-        decode_scales(block, scratch.scales, scratch.mins);
+    // Many tokens pass over several super-blocks at once: their sums are loaded and stored less often.
+    static constexpr int32_t supers_for(int32_t num_tokens) {
+        return num_tokens >= kMinManyTokens ? kMostSupers : 1;
     }
 
     static ALWAYS_INLINE void run(const Piece& piece, int32_t num_tokens) {
-        for_each_tile<kMaxTokens>(num_tokens, K4{piece});
+        for (int32_t i = 0; i < piece.num_supers; i++)
+            decode_scales(piece.block + i * kBlockBytes, piece.scratch.scales + i * kBlocks,
+                          piece.scratch.mins + i * kBlocks);
+        for_each_tile<kMaxTokens>(num_tokens, K4{piece, num_tokens});
     }
+
+    // Where the tokens of a tile are in a piece.
+    struct Place {
+        const uint8_t* pair;
+        const float *scales, *mins;
+        const int8_t* a;
+        const float *factors, *scaled_sums;  // of activations
+
+        ALWAYS_INLINE void next_pair() {
+            pair += kPairBytes;
+            scales += 2 * kPanelRows;
+            mins += 2 * kPanelRows;
+            a += 2 * kBlock;
+            factors += 2;
+            scaled_sums += 2;
+        }
+    };
 
     template <int T>
     static ALWAYS_INLINE void clear(__m512i (&dot)[T][2]) {
@@ -152,27 +179,25 @@ struct K4 {
         for (int t = 0; t < T; t++) dot[t][0] = dot[t][1] = _mm512_setzero_si512();
     }
 
-    // Four columns of block b; blocks 2p and 2p + 1 are the low and the high nibbles of the same bytes.
+    // Four columns of a block; those of a pair are the low and the high nibbles of the same bytes.
     template <bool kHigh, int T>
-    ALWAYS_INLINE void add_columns(int pair, int j, int32_t first, __m512i (&dot)[T][2]) const {
-        const uint8_t* bytes = piece.block + kPairsAt + kPairBytes * pair;
-        add_nibble_group<kHigh, kHasFifth, T>(dot, bytes + kUnitsAt + 128 * j, bytes + 128 * kHigh + 16 * j,
-                                              piece.a8(first) + kBlock * (2 * pair + kHigh) + 4 * j,
+    ALWAYS_INLINE void add_columns(const Place& at, int j, __m512i (&dot)[T][2]) const {
+        add_nibble_group<kHigh, kHasFifth, T>(dot, at.pair + kUnitsAt + 128 * j,
+                                              at.pair + 128 * kHigh + 16 * j, at.a + kBlock * kHigh + 4 * j,
                                               piece.in.a8_stride);
     }
 
-    template <int T>
-    ALWAYS_INLINE void add_block(int b, int32_t first, const __m512i (&dot)[T][2],
-                                 __m512 (&sum)[T][2]) const {
-        const float *scales = piece.scratch.scales[b], *mins = piece.scratch.mins[b];
-        add_scaled<T>(sum, dot, _mm512_load_ps(scales), _mm512_load_ps(scales + 16), piece.scale(first) + b,
-                      piece.in.a8_block_stride);
-        add_minimums<T>(sum, _mm512_load_ps(mins), _mm512_load_ps(mins + 16), piece.scaled_sum(first) + b,
-                        piece.in.a8_block_stride);
+    template <bool kHigh, int T>
+    ALWAYS_INLINE void add_block(const Place& at, const __m512i (&dot)[T][2], __m512 (&sum)[T][2]) const {
+        const float *scales = at.scales + kPanelRows * kHigh, *mins = at.mins + kPanelRows * kHigh;
+        const size_t stride = piece.in.a8_block_stride;
+        add_scaled<T>(sum, dot, _mm512_load_ps(scales), _mm512_load_ps(scales + 16), at.factors + kHigh,
+                      stride);
+        add_minimums<T>(sum, _mm512_load_ps(mins), _mm512_load_ps(mins + 16), at.scaled_sums + kHigh, stride);
     }
 
     template <int T>
-    ALWAYS_INLINE void add_pair(int pair, int32_t first, __m512 (&sum)[T][2]) const {
+    ALWAYS_INLINE void add_pair(const Place& at, __m512 (&sum)[T][2]) const {
         __m512i low[T][2];
         clear<T>(low);
         if constexpr (T <= kMaxOnePass) {
@@ -180,29 +205,53 @@ struct K4 {
             clear<T>(high);
             UNROLL
             for (int j = 0; j < 8; j++) {
-                add_columns<false, T>(pair, j, first, low);
-                add_columns<true, T>(pair, j, first, high);
+                add_columns<false, T>(at, j, low);
+                add_columns<true, T>(at, j, high);
             }
-            add_block<T>(2 * pair, first, low, sum);
-            add_block<T>(2 * pair + 1, first, high, sum);
+            add_block<false, T>(at, low, sum);
+            add_block<true, T>(at, high, sum);
         } else {
             UNROLL
-            for (int j = 0; j < 8; j++) add_columns<false, T>(pair, j, first, low);
-            add_block<T>(2 * pair, first, low, sum);
+            for (int j = 0; j < 8; j++) add_columns<false, T>(at, j, low);
+            add_block<false, T>(at, low, sum);
             clear<T>(low);
             UNROLL
-            for (int j = 0; j < 8; j++) add_columns<true, T>(pair, j, first, low);
-            add_block<T>(2 * pair + 1, first, low, sum);
+            for (int j = 0; j < 8; j++) add_columns<true, T>(at, j, low);
+            add_block<true, T>(at, low, sum);
         }
+    }
+
+    // Several tiles ask for the next piece, each for its share; one alone for what lies two super-blocks
+    // ahead (measured at six tokens: +13 %).
+    struct Ahead {
+        const uint8_t* next;
+        int32_t num_lines;  // beside each pair
+    };
+
+    template <int T>
+    Ahead ahead(int32_t first) const {
+        constexpr int32_t kLines = kBlockBytes / 64;
+        if (num_tokens == T)
+            return {piece.block + 2 * kBlockBytes, T >= kMinPrefetchTokens ? kLines / (kBlocks / 2) : 0};
+        const int32_t line = piece.num_supers * kLines * first / num_tokens;
+        return {piece.block + piece.num_supers * kBlockBytes + 64 * line,
+                (kLines / (kBlocks / 2) * T + num_tokens - 1) / num_tokens};
     }
 
     template <int T>
     void compute(int32_t first) const {
+        auto [next, num_lines] = ahead<T>(first);
+        Place at = {piece.block + kPairsAt, piece.scratch.scales[0], piece.scratch.mins[0],
+                    piece.a8(first),        piece.scale(first),      piece.scaled_sum(first)};
         __m512 sum[T][2];
         piece.load<T>(first, sum);
-        for (int pair = 0; pair < kBlocks / 2; pair++) {
-            if (T >= kMinPrefetchTokens && first == 0) piece.prefetch<kBlockBytes, kBlocks / 2>(pair);
-            add_pair<T>(pair, first, sum);
+        for (int32_t i = 0; i < piece.num_supers; i++) {
+            for (int pair = 0; pair < kBlocks / 2; pair++) {
+                for (int32_t line = 0; line < num_lines; line++, next += 64) _mm_prefetch(next, _MM_HINT_T1);
+                add_pair<T>(at, sum);
+                at.next_pair();
+            }
+            at.pair += kPairsAt;
         }
         piece.store<T>(first, sum);
     }
@@ -240,7 +289,9 @@ struct Q6_K {
         return block + 576 + 192 * (16 * half + 2 * j + r);
     }
 
-    static ALWAYS_INLINE void decode(const uint8_t* block, Scratch& scratch) {
+    static constexpr int32_t supers_for(int32_t) { return 1; }
+
+    static ALWAYS_INLINE void decode_scales(const uint8_t* block, Scratch& scratch) {
         const __m512 d[2] = {load_halves(block + 512), load_halves(block + 544)};
         for (int sub = 0; sub < 16; sub++) {
             UNROLL
@@ -272,6 +323,7 @@ struct Q6_K {
     // Few tokens take the quants straight from the registers, one token after the other: then memory is read
     // all the time, not in bursts between computations.
     static ALWAYS_INLINE void run(const Piece& piece, int32_t num_tokens) {
+        decode_scales(piece.block, piece.scratch);
         if (num_tokens <= kMaxDirectTokens) {
             for_each_tile<1>(num_tokens, Direct{piece});
             return;
@@ -402,21 +454,22 @@ void linear(const uint8_t* panel, int32_t K, const Activations& in, int32_t num_
             return linear_pieces<Format>(panel, K, in, num_tokens, {out, out_stride, num_rows}, memory);
     }
     Scratch& scratch = *static_cast<Scratch*>(memory);
-    const int32_t last = K / kColumns - 1;
+    const int32_t num_supers = K / kColumns;
     for (int32_t start = 0; start < num_tokens; start += kChunkTokens) {
         const int32_t left = num_tokens - start, count = left < kChunkTokens ? left : kChunkTokens;
+        const int32_t most = Format::supers_for(count);
         const OutputTile output(out + start * out_stride, out_stride, num_rows);
-        for (int32_t index = 0; index <= last; index++) {
-            const uint8_t* block = panel + static_cast<size_t>(index) * Format::kBlockBytes;
-            const Piece piece = {block,
+        for (int32_t index = 0; index < num_supers; index += most) {
+            const int32_t rest = num_supers - index;
+            const Piece piece = {panel + static_cast<size_t>(index) * Format::kBlockBytes,
+                                 rest < most ? rest : most,
                                  index == 0,
-                                 index == last,
+                                 rest <= most,
                                  in,
                                  start * in.a8_stride + index * kColumns,
                                  start * in.a8_block_stride + index * kBlocks,
                                  output,
                                  scratch};
-            Format::decode(block, scratch);
             Format::run(piece, count);
         }
     }

@@ -225,20 +225,20 @@ void bind_rows(nb::module_& m) {
         expect_size(out, gate.size());
         expect_size(out, up.size());
         rows_named(isa).glu(gelu ? Activation::gelu_tanh : Activation::silu, gate.data(), up.data(),
-                            static_cast<int32_t>(out.size()), out.data());
+                            static_cast<int32_t>(out.size()), out.data(), {});
     });
     m.def("row_add", [](const std::string& isa, Vector a, Vector b, Row out) {
         expect_size(out, a.size());
         expect_size(out, b.size());
-        rows_named(isa).add(a.data(), b.data(), static_cast<int32_t>(out.size()), out.data());
+        rows_named(isa).add(a.data(), b.data(), static_cast<int32_t>(out.size()), out.data(), {});
     });
     m.def("row_scale", [](const std::string& isa, Vector x, float factor, Row out) {
         expect_size(out, x.size());
-        rows_named(isa).scale(x.data(), static_cast<int32_t>(out.size()), factor, out.data());
+        rows_named(isa).scale(x.data(), static_cast<int32_t>(out.size()), factor, out.data(), {});
     });
     m.def("row_softcap", [](const std::string& isa, Vector x, float cap, Row out) {
         expect_size(out, x.size());
-        rows_named(isa).softcap(x.data(), static_cast<int32_t>(out.size()), cap, out.data());
+        rows_named(isa).softcap(x.data(), static_cast<int32_t>(out.size()), cap, out.data(), {});
     });
 }
 

@@ -35,7 +35,7 @@ class HeadChain {
         for (const Instr* instr : links_) {
             if (instr->op == Op::rmsnorm)
                 rows.rmsnorm(x, instr->vectors[0].data(), head_dim, instr->eps, buffer);
-            if (instr->op == Op::scale) rows.scale(x, head_dim, instr->factor, buffer);
+            if (instr->op == Op::scale) rows.scale(x, head_dim, instr->factor, buffer, {});
             if (instr->op == Op::rope) {
                 const Angles& angles = frame_.angles[instr->table];
                 const size_t offset = static_cast<size_t>(token) * angles.half;

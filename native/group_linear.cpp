@@ -242,10 +242,8 @@ void LinearGroup::run_panel(int32_t panel, int32_t first_token, int32_t num_toke
                                                                  num_tokens, out.base, out.stride, width,
                                                                  scratch.kernel);
         if (linear_.vectors.empty() || linear_.vectors[i].empty()) continue;
-        for (int32_t t = 0; t < num_tokens; ++t) {
-            float* row = out.base + t * out.stride;
-            frame_.kernels.rows->add(row, linear_.vectors[i].data() + column, width, row);
-        }
+        frame_.kernels.rows->add(out.base, linear_.vectors[i].data() + column, width, out.base,
+                                 {num_tokens, out.stride, 0, out.stride});
     }
     for (const Epilogue& epilogue : epilogues_)
         run_epilogue(epilogue, first_token, num_tokens, column, width, scratch.tiles);
@@ -270,15 +268,11 @@ void LinearGroup::run_epilogue(const Epilogue& epilogue, int32_t first_token, in
     const Columns a = columns(epilogue.inputs.front(), first_token, column, tiles);
     const Columns b = columns(epilogue.inputs.back(), first_token, column, tiles);
     const Columns out = columns(epilogue.output, first_token, column, tiles);
-    for (int32_t t = 0; t < num_tokens; ++t) {
-        const float* x = a.base + t * a.stride;
-        const float* y = b.base + t * b.stride;
-        float* to = out.base + t * out.stride;
-        if (instr.op == Op::add) rows.add(x, y, width, to);
-        if (instr.op == Op::glu) rows.glu(instr.activation, x, y, width, to);
-        if (instr.op == Op::scale) rows.scale(x, width, instr.factor, to);
-        if (instr.op == Op::softcap) rows.softcap(x, width, instr.cap, to);
-    }
+    const Runs runs = {num_tokens, a.stride, b.stride, out.stride};
+    if (instr.op == Op::add) rows.add(a.base, b.base, width, out.base, runs);
+    if (instr.op == Op::glu) rows.glu(instr.activation, a.base, b.base, width, out.base, runs);
+    if (instr.op == Op::scale) rows.scale(a.base, width, instr.factor, out.base, runs);
+    if (instr.op == Op::softcap) rows.softcap(a.base, width, instr.cap, out.base, runs);
 }
 
 }  // namespace

@@ -73,16 +73,16 @@ void RowChain::run_link(const Link& link, int32_t index, bool publish, float* sc
             rope(instr, index, in(0), out);
             break;
         case Op::glu:
-            rows.glu(instr.activation, in(0), in(1), width, out);
+            rows.glu(instr.activation, in(0), in(1), width, out, {});
             break;
         case Op::add:
-            rows.add(in(0), in(1), width, out);
+            rows.add(in(0), in(1), width, out, {});
             break;
         case Op::scale:
-            rows.scale(in(0), width, instr.factor, out);
+            rows.scale(in(0), width, instr.factor, out, {});
             break;
         case Op::softcap:
-            rows.softcap(in(0), width, instr.cap, out);
+            rows.softcap(in(0), width, instr.cap, out, {});
             break;
         case Op::select:
             std::memcpy(out, at(link.inputs[0], frame_.step.selected[index], publish, scratch),

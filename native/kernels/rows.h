@@ -1,4 +1,4 @@
-// Row ops: one run of floats in, one out. `out` may be `x` (or either input). Every element's arithmetic is
+// Row ops: runs of floats in, runs out. `out` may be `x` (or either input). Every element's arithmetic is
 // the same in vectors and tails, so the bits do not depend on how a row is cut, except where a whole run is
 // reduced.
 #pragma once
@@ -12,18 +12,27 @@ namespace twostroke {
 enum class RopeStyle : int32_t { halves, pairs };     // order of program/op.py
 enum class Activation : int32_t { silu, gelu_tanh };  // order of program/op.py
 
+// An element-wise op is done `count` times; the operands of the next run lie so many floats further.
+struct Runs {
+    int32_t count = 1;
+    size_t a_stride = 0;
+    size_t b_stride = 0;
+    size_t out_stride = 0;
+};
+
 struct RowKernels {
     // out = x / sqrt(mean(x^2) + eps) * weight. Squares are added in partials of 32, partials in index order.
     void (*rmsnorm)(const float* x, const float* weight, int32_t n, float eps, float* out);
     // One head: turns the first rotary_dim elements; cos and sin are [rotary_dim / 2].
     void (*rope)(const float* x, const float* cos, const float* sin, int32_t head_dim, int32_t rotary_dim,
                  RopeStyle style, float* out);
-    // out = activation(gate) * up
-    void (*glu)(Activation activation, const float* gate, const float* up, int32_t n, float* out);
-    void (*add)(const float* a, const float* b, int32_t n, float* out);
-    void (*scale)(const float* x, int32_t n, float factor, float* out);
+    // Element-wise, on runs of n. out = activation(gate) * up
+    void (*glu)(Activation activation, const float* gate, const float* up, int32_t n, float* out,
+                const Runs& runs);
+    void (*add)(const float* a, const float* b, int32_t n, float* out, const Runs& runs);
+    void (*scale)(const float* x, int32_t n, float factor, float* out, const Runs& runs);
     // out = cap * tanh(x / cap)
-    void (*softcap)(const float* x, int32_t n, float cap, float* out);
+    void (*softcap)(const float* x, int32_t n, float cap, float* out, const Runs& runs);
 };
 
 // Coefficients of exp(r) = 1 + r + r^2 * (kExp2 + r * (kExp3 + ...)) on |r| <= ln(2) / 2; relative error 3e-9

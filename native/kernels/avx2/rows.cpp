@@ -20,6 +20,15 @@ ALWAYS_INLINE void map(const float* a, const float* b, int32_t n, float* out, Op
     if (i < n) store_first(out + i, op(load_first(a + i, n - i), load_first(b + i, n - i)), n - i);
 }
 
+template <class Op>
+ALWAYS_INLINE void map_runs(const float* a, const float* b, int32_t n, float* out, const Runs& runs, Op op) {
+    for (int32_t run = 0; run < runs.count; ++run)
+        map(a + run * runs.a_stride, b + run * runs.b_stride, n, out + run * runs.out_stride, op);
+}
+
+// Of an op with one operand, which is passed as both.
+Runs both(const Runs& runs) { return {runs.count, runs.a_stride, runs.a_stride, runs.out_stride}; }
+
 void rmsnorm(const float* x, const float* weight, int32_t n, float eps, float* out) {
     float sum = 0.0f;
     for (int32_t i = 0; i < n; i += kBlock) sum += square_partial(x + i, n - i < kBlock ? n - i : kBlock);
@@ -59,15 +68,15 @@ void rope(const float* x, const float* cos, const float* sin, int32_t head_dim, 
     for (int32_t i = rotary_dim; i < head_dim; ++i) out[i] = x[i];
 }
 
-void glu(Activation activation, const float* gate, const float* up, int32_t n, float* out) {
+void glu(Activation activation, const float* gate, const float* up, int32_t n, float* out, const Runs& runs) {
     const __m256 one = _mm256_set1_ps(1.0f);
     if (activation == Activation::silu) {
-        map(gate, up, n, out, [=](__m256 g, __m256 u) {
+        map_runs(gate, up, n, out, runs, [=](__m256 g, __m256 u) {
             const __m256 e = exp_of(_mm256_sub_ps(_mm256_setzero_ps(), g));
             return _mm256_mul_ps(_mm256_div_ps(g, _mm256_add_ps(one, e)), u);
         });
     } else {
-        map(gate, up, n, out, [=](__m256 g, __m256 u) {
+        map_runs(gate, up, n, out, runs, [=](__m256 g, __m256 u) {
             const __m256 cube = _mm256_mul_ps(_mm256_mul_ps(g, g), g);
             const __m256 z = _mm256_fmadd_ps(cube, _mm256_set1_ps(kGeluCube), g);
             const __m256 e = exp_of(_mm256_mul_ps(z, _mm256_set1_ps(-2.0f * kGeluScale)));
@@ -76,18 +85,19 @@ void glu(Activation activation, const float* gate, const float* up, int32_t n, f
     }
 }
 
-void add(const float* a, const float* b, int32_t n, float* out) {
-    map(a, b, n, out, [](__m256 x, __m256 y) { return _mm256_add_ps(x, y); });
+void add(const float* a, const float* b, int32_t n, float* out, const Runs& runs) {
+    map_runs(a, b, n, out, runs, [](__m256 x, __m256 y) { return _mm256_add_ps(x, y); });
 }
 
-void scale(const float* x, int32_t n, float factor, float* out) {
-    map(x, x, n, out, [=](__m256 v, __m256) { return _mm256_mul_ps(v, _mm256_set1_ps(factor)); });
+void scale(const float* x, int32_t n, float factor, float* out, const Runs& runs) {
+    map_runs(x, x, n, out, both(runs),
+             [=](__m256 v, __m256) { return _mm256_mul_ps(v, _mm256_set1_ps(factor)); });
 }
 
-void softcap(const float* x, int32_t n, float cap, float* out) {
+void softcap(const float* x, int32_t n, float cap, float* out, const Runs& runs) {
     const __m256 limit = _mm256_set1_ps(cap);
-    map(x, x, n, out,
-        [=](__m256 v, __m256) { return _mm256_mul_ps(limit, tanh_of(_mm256_div_ps(v, limit))); });
+    map_runs(x, x, n, out, both(runs),
+             [=](__m256 v, __m256) { return _mm256_mul_ps(limit, tanh_of(_mm256_div_ps(v, limit))); });
 }
 
 constexpr RowKernels kRows = {rmsnorm, rope, glu, add, scale, softcap};

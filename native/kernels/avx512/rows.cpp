@@ -23,12 +23,23 @@ float square_partial(const float* x, int32_t n) {
 // out[i] = op(a[i], b[i]) for any n.
 template <class Op>
 void map(const float* a, const float* b, int32_t n, float* out, Op op) {
-    for (int32_t i = 0; i < n; i += 16) {
-        const __mmask16 lanes = first_lanes(n - i);
-        const __m512 y = op(_mm512_maskz_loadu_ps(lanes, a + i), _mm512_maskz_loadu_ps(lanes, b + i));
-        _mm512_mask_storeu_ps(out + i, lanes, y);
-    }
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(out + i, op(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i)));
+    if (i == n) return;
+    const __mmask16 lanes = first_lanes(n - i);
+    const __m512 y = op(_mm512_maskz_loadu_ps(lanes, a + i), _mm512_maskz_loadu_ps(lanes, b + i));
+    _mm512_mask_storeu_ps(out + i, lanes, y);
 }
+
+template <class Op>
+void map_runs(const float* a, const float* b, int32_t n, float* out, const Runs& runs, Op op) {
+    for (int32_t run = 0; run < runs.count; ++run)
+        map(a + run * runs.a_stride, b + run * runs.b_stride, n, out + run * runs.out_stride, op);
+}
+
+// Of an op with one operand, which is passed as both.
+Runs both(const Runs& runs) { return {runs.count, runs.a_stride, runs.a_stride, runs.out_stride}; }
 
 void rmsnorm(const float* x, const float* weight, int32_t n, float eps, float* out) {
     float sum = 0.0f;
@@ -72,15 +83,15 @@ void rope(const float* x, const float* cos, const float* sin, int32_t head_dim, 
     for (int32_t i = rotary_dim; i < head_dim; ++i) out[i] = x[i];
 }
 
-void glu(Activation activation, const float* gate, const float* up, int32_t n, float* out) {
+void glu(Activation activation, const float* gate, const float* up, int32_t n, float* out, const Runs& runs) {
     const __m512 one = _mm512_set1_ps(1.0f);
     if (activation == Activation::silu) {
-        map(gate, up, n, out, [=](__m512 g, __m512 u) {
+        map_runs(gate, up, n, out, runs, [=](__m512 g, __m512 u) {
             const __m512 e = exp_of(_mm512_sub_ps(_mm512_setzero_ps(), g));
             return _mm512_mul_ps(_mm512_div_ps(g, _mm512_add_ps(one, e)), u);
         });
     } else {
-        map(gate, up, n, out, [=](__m512 g, __m512 u) {
+        map_runs(gate, up, n, out, runs, [=](__m512 g, __m512 u) {
             const __m512 cube = _mm512_mul_ps(_mm512_mul_ps(g, g), g);
             const __m512 z = _mm512_fmadd_ps(cube, _mm512_set1_ps(kGeluCube), g);
             const __m512 e = exp_of(_mm512_mul_ps(z, _mm512_set1_ps(-2.0f * kGeluScale)));
@@ -89,18 +100,19 @@ void glu(Activation activation, const float* gate, const float* up, int32_t n, f
     }
 }
 
-void add(const float* a, const float* b, int32_t n, float* out) {
-    map(a, b, n, out, [](__m512 x, __m512 y) { return _mm512_add_ps(x, y); });
+void add(const float* a, const float* b, int32_t n, float* out, const Runs& runs) {
+    map_runs(a, b, n, out, runs, [](__m512 x, __m512 y) { return _mm512_add_ps(x, y); });
 }
 
-void scale(const float* x, int32_t n, float factor, float* out) {
-    map(x, x, n, out, [=](__m512 v, __m512) { return _mm512_mul_ps(v, _mm512_set1_ps(factor)); });
+void scale(const float* x, int32_t n, float factor, float* out, const Runs& runs) {
+    map_runs(x, x, n, out, both(runs),
+             [=](__m512 v, __m512) { return _mm512_mul_ps(v, _mm512_set1_ps(factor)); });
 }
 
-void softcap(const float* x, int32_t n, float cap, float* out) {
+void softcap(const float* x, int32_t n, float cap, float* out, const Runs& runs) {
     const __m512 limit = _mm512_set1_ps(cap);
-    map(x, x, n, out,
-        [=](__m512 v, __m512) { return _mm512_mul_ps(limit, tanh_of(_mm512_div_ps(v, limit))); });
+    map_runs(x, x, n, out, both(runs),
+             [=](__m512 v, __m512) { return _mm512_mul_ps(limit, tanh_of(_mm512_div_ps(v, limit))); });
 }
 
 constexpr RowKernels kRows = {rmsnorm, rope, glu, add, scale, softcap};

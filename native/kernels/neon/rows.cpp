@@ -25,6 +25,15 @@ ALWAYS_INLINE void map(const float* a, const float* b, int32_t n, float* out, Op
     if (i < n) store_first(out + i, op(load_first(a + i, n - i), load_first(b + i, n - i)), n - i);
 }
 
+template <class Op>
+ALWAYS_INLINE void map_runs(const float* a, const float* b, int32_t n, float* out, const Runs& runs, Op op) {
+    for (int32_t run = 0; run < runs.count; ++run)
+        map(a + run * runs.a_stride, b + run * runs.b_stride, n, out + run * runs.out_stride, op);
+}
+
+// Of an op with one operand, which is passed as both.
+Runs both(const Runs& runs) { return {runs.count, runs.a_stride, runs.a_stride, runs.out_stride}; }
+
 void rmsnorm(const float* x, const float* weight, int32_t n, float eps, float* out) {
     float sum = 0.0f;
     for (int32_t i = 0; i < n; i += kBlock) sum += square_partial(x + i, n - i < kBlock ? n - i : kBlock);
@@ -66,15 +75,15 @@ void rope(const float* x, const float* cos, const float* sin, int32_t head_dim, 
     for (int32_t i = rotary_dim; i < head_dim; ++i) out[i] = x[i];
 }
 
-void glu(Activation activation, const float* gate, const float* up, int32_t n, float* out) {
+void glu(Activation activation, const float* gate, const float* up, int32_t n, float* out, const Runs& runs) {
     const float32x4_t one = vdupq_n_f32(1.0f);
     if (activation == Activation::silu) {
-        map(gate, up, n, out, [=](float32x4_t g, float32x4_t u) {
+        map_runs(gate, up, n, out, runs, [=](float32x4_t g, float32x4_t u) {
             const float32x4_t e = exp_of(vnegq_f32(g));
             return vmulq_f32(vdivq_f32(g, vaddq_f32(one, e)), u);
         });
     } else {
-        map(gate, up, n, out, [=](float32x4_t g, float32x4_t u) {
+        map_runs(gate, up, n, out, runs, [=](float32x4_t g, float32x4_t u) {
             const float32x4_t cube = vmulq_f32(vmulq_f32(g, g), g);
             const float32x4_t z = vfmaq_f32(g, cube, vdupq_n_f32(kGeluCube));
             const float32x4_t e = exp_of(vmulq_f32(z, vdupq_n_f32(-2.0f * kGeluScale)));
@@ -83,18 +92,18 @@ void glu(Activation activation, const float* gate, const float* up, int32_t n, f
     }
 }
 
-void add(const float* a, const float* b, int32_t n, float* out) {
-    map(a, b, n, out, [](float32x4_t x, float32x4_t y) { return vaddq_f32(x, y); });
+void add(const float* a, const float* b, int32_t n, float* out, const Runs& runs) {
+    map_runs(a, b, n, out, runs, [](float32x4_t x, float32x4_t y) { return vaddq_f32(x, y); });
 }
 
-void scale(const float* x, int32_t n, float factor, float* out) {
-    map(x, x, n, out, [=](float32x4_t v, float32x4_t) { return vmulq_n_f32(v, factor); });
+void scale(const float* x, int32_t n, float factor, float* out, const Runs& runs) {
+    map_runs(x, x, n, out, both(runs), [=](float32x4_t v, float32x4_t) { return vmulq_n_f32(v, factor); });
 }
 
-void softcap(const float* x, int32_t n, float cap, float* out) {
+void softcap(const float* x, int32_t n, float cap, float* out, const Runs& runs) {
     const float32x4_t limit = vdupq_n_f32(cap);
-    map(x, x, n, out,
-        [=](float32x4_t v, float32x4_t) { return vmulq_f32(limit, tanh_of(vdivq_f32(v, limit))); });
+    map_runs(x, x, n, out, both(runs),
+             [=](float32x4_t v, float32x4_t) { return vmulq_f32(limit, tanh_of(vdivq_f32(v, limit))); });
 }
 
 constexpr RowKernels kRows = {rmsnorm, rope, glu, add, scale, softcap};

@@ -38,28 +38,41 @@ void rope(const float* x, const float* cos, const float* sin, int32_t head_dim, 
     if (out != x) std::memcpy(out + rotary_dim, x + rotary_dim, sizeof(float) * (head_dim - rotary_dim));
 }
 
-void glu(Activation activation, const float* gate, const float* up, int32_t n, float* out) {
-    if (activation == Activation::silu) {
-        for (int32_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0f + exp_of(-gate[i])) * up[i];
-    } else {
-        for (int32_t i = 0; i < n; ++i) {
-            const float g = gate[i];
-            const float z = kGeluScale * (g + kGeluCube * g * g * g);
-            out[i] = g / (1.0f + exp_of(-2.0f * z)) * up[i];
-        }
+// out[i] = op(a[i], b[i]) in every run.
+template <class Op>
+void map_runs(const float* a, const float* b, int32_t n, float* out, const Runs& runs, Op op) {
+    for (int32_t run = 0; run < runs.count; ++run) {
+        for (int32_t i = 0; i < n; ++i) out[i] = op(a[i], b[i]);
+        a += runs.a_stride;
+        b += runs.b_stride;
+        out += runs.out_stride;
     }
 }
 
-void add(const float* a, const float* b, int32_t n, float* out) {
-    for (int32_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+// Of an op with one operand, which is passed as both.
+Runs both(const Runs& runs) { return {runs.count, runs.a_stride, runs.a_stride, runs.out_stride}; }
+
+void glu(Activation activation, const float* gate, const float* up, int32_t n, float* out, const Runs& runs) {
+    if (activation == Activation::silu) {
+        map_runs(gate, up, n, out, runs, [](float g, float u) { return g / (1.0f + exp_of(-g)) * u; });
+    } else {
+        map_runs(gate, up, n, out, runs, [](float g, float u) {
+            const float z = kGeluScale * (g + kGeluCube * g * g * g);
+            return g / (1.0f + exp_of(-2.0f * z)) * u;
+        });
+    }
 }
 
-void scale(const float* x, int32_t n, float factor, float* out) {
-    for (int32_t i = 0; i < n; ++i) out[i] = x[i] * factor;
+void add(const float* a, const float* b, int32_t n, float* out, const Runs& runs) {
+    map_runs(a, b, n, out, runs, [](float x, float y) { return x + y; });
 }
 
-void softcap(const float* x, int32_t n, float cap, float* out) {
-    for (int32_t i = 0; i < n; ++i) out[i] = cap * tanh_of(x[i] / cap);
+void scale(const float* x, int32_t n, float factor, float* out, const Runs& runs) {
+    map_runs(x, x, n, out, both(runs), [=](float v, float) { return v * factor; });
+}
+
+void softcap(const float* x, int32_t n, float cap, float* out, const Runs& runs) {
+    map_runs(x, x, n, out, both(runs), [=](float v, float) { return cap * tanh_of(v / cap); });
 }
 
 constexpr RowKernels kRows = {rmsnorm, rope, glu, add, scale, softcap};

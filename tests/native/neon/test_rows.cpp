@@ -13,24 +13,27 @@ constexpr int32_t kLongest = 70;
 
 // out from two inputs of n floats each
 using Op = std::function<void(const RowKernels&, const float* a, const float* b, int32_t n, float* out)>;
+// The same run by run.
+using RunsOp = std::function<void(const RowKernels&, const float* a, const float* b, int32_t n, float* out,
+                                  const Runs& runs)>;
 
 struct NamedOp {
     const char* name;
-    Op run;
+    RunsOp run;
 };
 
 const std::vector<NamedOp>& element_ops() {
     static const std::vector<NamedOp> ops = {
-        {"silu", [](const RowKernels& k, const float* a, const float* b, int32_t n,
-                    float* out) { k.glu(Activation::silu, a, b, n, out); }},
-        {"gelu_tanh", [](const RowKernels& k, const float* a, const float* b, int32_t n,
-                         float* out) { k.glu(Activation::gelu_tanh, a, b, n, out); }},
-        {"add", [](const RowKernels& k, const float* a, const float* b, int32_t n,
-                   float* out) { k.add(a, b, n, out); }},
-        {"scale", [](const RowKernels& k, const float* a, const float*, int32_t n,
-                     float* out) { k.scale(a, n, 1.7f, out); }},
-        {"softcap", [](const RowKernels& k, const float* a, const float*, int32_t n,
-                       float* out) { k.softcap(a, n, 3.0f, out); }},
+        {"silu", [](const RowKernels& k, const float* a, const float* b, int32_t n, float* out,
+                    const Runs& runs) { k.glu(Activation::silu, a, b, n, out, runs); }},
+        {"gelu_tanh", [](const RowKernels& k, const float* a, const float* b, int32_t n, float* out,
+                         const Runs& runs) { k.glu(Activation::gelu_tanh, a, b, n, out, runs); }},
+        {"add", [](const RowKernels& k, const float* a, const float* b, int32_t n, float* out,
+                   const Runs& runs) { k.add(a, b, n, out, runs); }},
+        {"scale", [](const RowKernels& k, const float* a, const float*, int32_t n, float* out,
+                     const Runs& runs) { k.scale(a, n, 1.7f, out, runs); }},
+        {"softcap", [](const RowKernels& k, const float* a, const float*, int32_t n, float* out,
+                       const Runs& runs) { k.softcap(a, n, 3.0f, out, runs); }},
     };
     return ops;
 }
@@ -61,16 +64,29 @@ void test_elements(const Isa& isa, const NamedOp& op, Random& random) {
                          INFINITY, -INFINITY, NAN,   0.3f,   -0.3f,  0.2999f};
     std::copy(std::begin(odd), std::end(odd), a.begin() + 20);
     const std::string where = isa.name + " " + op.name;
-    const std::vector<float> whole = run(op.run, isa.kernels, a, b);
-    check_near(whole.data(), run(op.run, portable(), a, b).data(), kLongest, 1e-6f, where);
+    const Op once = [&](const RowKernels& k, const float* x, const float* y, int32_t n, float* out) {
+        op.run(k, x, y, n, out, {});
+    };
+    const std::vector<float> whole = run(once, isa.kernels, a, b);
+    check_near(whole.data(), run(once, portable(), a, b).data(), kLongest, 1e-6f, where);
     for (int32_t n = 0; n <= kLongest; ++n) {
         const std::vector<float> part =
-            run(op.run, isa.kernels, {a.begin(), a.begin() + n}, {b.begin(), b.begin() + n});
+            run(once, isa.kernels, {a.begin(), a.begin() + n}, {b.begin(), b.begin() + n});
         check(has_same_bits(part.data(), whole.data(), n), "an element depends on its row", where);
     }
     std::vector<float> in_place = a;
-    op.run(*isa.kernels.rows, in_place.data(), b.data(), kLongest, in_place.data());
+    once(*isa.kernels.rows, in_place.data(), b.data(), kLongest, in_place.data());
     check(has_same_bits(in_place.data(), whole.data(), kLongest), "in place", where);
+
+    // The second input stays where it is: 3 runs of 20 elements, each of its own first input and output.
+    constexpr int32_t kRun = 20;
+    std::vector<float> apart(3 * kRun), again(kRun);
+    op.run(*isa.kernels.rows, a.data(), b.data(), kRun, apart.data(), {3, 25, 0, kRun});
+    for (int32_t i = 0; i < 3; ++i) {
+        once(*isa.kernels.rows, a.data() + 25 * i, b.data(), kRun, again.data());
+        check(has_same_bits(apart.data() + kRun * i, again.data(), kRun), "a run differs from it alone",
+              where);
+    }
 }
 
 void test_rmsnorm(const Isa& isa, Random& random) {

@@ -184,6 +184,7 @@ class BoundProgram {
     }
 
     size_t memory_bytes() const { return program_.memory_bytes(); }
+    int32_t num_handovers() const { return program_.num_handovers(); }
 
   private:
     static std::vector<Value> to_values(const std::vector<ValueTuple>& values) {
@@ -273,7 +274,8 @@ void bind_program(nb::module_& m) {
              nb::arg("row_positions"), nb::arg("block_tables"), nb::arg("selected"), nb::arg("logits"),
              nb::arg("wanted") = nb::none(), nb::arg("num_workers") = 0)
         .def("first_reads", &BoundProgram::first_reads, nb::arg("worker"))
-        .def_prop_ro("memory_bytes", &BoundProgram::memory_bytes);
+        .def_prop_ro("memory_bytes", &BoundProgram::memory_bytes)
+        .def_prop_ro("num_handovers", &BoundProgram::num_handovers);
     bind_rows(m);
 }
 

@@ -62,7 +62,7 @@ struct Frame {
     std::vector<RopeTable> rope_tables;
 
     Pages arena;
-    Pages shared;                // prepared activations of the linear that runs
+    Pages shared[2];             // prepared activations of linears, which take turns
     std::vector<Pages> scratch;  // per thread
     Pages angle_pages;
     std::vector<Angles> angles;  // per rope table

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "frame.h"
 #include "pool.h"
+#include "prepared.h"
 #include "read_ahead.h"
 
 namespace twostroke {
@@ -25,13 +27,21 @@ class Group {
     virtual size_t shared_bytes() const { return 0; }   // for all
     virtual size_t partial_bytes() const { return 0; }  // for all
     virtual void begin_step() {}                        // by the caller, before the threads start
+
+    // The input it could take prepared from the group before it.
+    virtual std::optional<Handover> wants() const { return std::nullopt; }
+    // Whether it leaves a value prepared from now on, and nowhere else.
+    virtual bool gives(const Handover& /*handover*/) { return false; }
+    // The group before it does.
+    virtual void takes() {}
 };
 
 // Throws std::invalid_argument, naming the instr, when these do not form a group. The instrs must outlive it.
-std::unique_ptr<Group> make_group(Frame& frame, std::span<const Instr> instrs);
+// `index`: among the groups of its program.
+std::unique_ptr<Group> make_group(Frame& frame, std::span<const Instr> instrs, size_t index);
 
 std::unique_ptr<Group> make_row_group(Frame& frame, std::span<const Instr> instrs);
-std::unique_ptr<Group> make_linear_group(Frame& frame, std::span<const Instr> instrs);
+std::unique_ptr<Group> make_linear_group(Frame& frame, std::span<const Instr> instrs, int32_t slot);
 std::unique_ptr<Group> make_attention_group(Frame& frame, std::span<const Instr> instrs);
 
 }  // namespace twostroke

@@ -97,6 +97,11 @@ class AttentionGroup : public Group {
     }
 
     void begin_step() override { plan_.begin_step(); }
+    bool gives(const Handover& handover) override {
+        if (attend_.outputs[0] != handover.value || attend_.head_dim % kBlock != 0) return false;
+        handover_ = handover;
+        return true;
+    }
     void run(Worker& worker, ReadAhead& ahead) const override;
 
   private:
@@ -107,6 +112,8 @@ class AttentionGroup : public Group {
         uint8_t* kernel;
         Partial total;
         Partial chunk;
+        uint8_t* put;
+        std::optional<Prepared> next;
     };
 
     // A chunk of the keys of an entry's kv head.
@@ -135,6 +142,7 @@ class AttentionGroup : public Group {
         scratch.kernel = carver.take<uint8_t>(attend_scratch_bytes(tile_rows_));
         scratch.total = carve_partial(carver, tile_rows_);
         scratch.chunk = carve_partial(carver, tile_rows_);
+        scratch.put = carver.take<uint8_t>(Prepared::put_bytes(elements));
         return scratch;
     }
 
@@ -156,7 +164,7 @@ class AttentionGroup : public Group {
     void find_units(const Place& place, const uint8_t** units) const;
     void attend_chunk(const Place& place, const Place& next, QueryTile& tile, const Scratch& scratch,
                       const Partial& partial) const;
-    void store(const AttendEntry& entry, int32_t kv_head, const Partial& total) const;
+    void store(const AttendEntry& entry, int32_t kv_head, const Partial& total, const Scratch& scratch) const;
     bool is_read(const AttendEntry& entry) const;
     void run_entry(int32_t item, const Scratch& scratch) const;
     void run_split(int32_t item, const Scratch& scratch) const;
@@ -168,6 +176,7 @@ class AttentionGroup : public Group {
     const int32_t heads_;
     const int32_t tile_rows_;
     const int32_t window_;
+    std::optional<Handover> handover_;  // of its output
     AttentionPlan plan_;
     mutable std::vector<std::atomic<int32_t>>
         done_;  // chunks of (entry, kv head) that are done; 0 between steps
@@ -193,7 +202,11 @@ void AttentionGroup::check(std::span<const Instr> instrs) const {
 
 void AttentionGroup::run(Worker& worker, ReadAhead& ahead) const {
     Carver carver(frame_.scratch[worker.index()].as<uint8_t>());
-    const Scratch scratch = carve(carver);
+    Scratch scratch = carve(carver);
+    if (handover_) {
+        Carver common(frame_.shared[handover_->slot].as<uint8_t>());
+        scratch.next = Prepared(handover_->needs, frame_.limits.max_tokens, common);
+    }
     const int32_t kv_heads = attend_.num_kv_heads;
     if (write_ != nullptr && !plan_.writes_inline()) {
         worker.for_each(frame_.step.num_tokens, [&](int32_t token) {
@@ -293,12 +306,18 @@ void AttentionGroup::attend_chunk(const Place& place, const Place& next, QueryTi
                                            scratch.kernel, partial);
 }
 
-void AttentionGroup::store(const AttendEntry& entry, int32_t kv_head, const Partial& total) const {
+void AttentionGroup::store(const AttendEntry& entry, int32_t kv_head, const Partial& total,
+                           const Scratch& scratch) const {
+    const int32_t head_dim = attend_.head_dim, columns = heads_ * head_dim;
     for (int32_t row = 0; row < entry.num_tokens * heads_; ++row) {
-        const int32_t head = kv_head * heads_ + row % heads_;
-        float* out = frame_.place(attend_.outputs[0], entry.token + row / heads_) + head * attend_.head_dim;
-        frame_.kernels.attention->finish(total, row, attend_.head_dim, out);
+        float* out = scratch.next ? total.out + static_cast<size_t>(row) * head_dim
+                                  : frame_.place(attend_.outputs[0], entry.token + row / heads_) +
+                                        kv_head * columns + row % heads_ * head_dim;
+        frame_.kernels.attention->finish(total, row, head_dim, out);
     }
+    if (scratch.next)
+        scratch.next->put(frame_.kernels, total.out, entry.num_tokens, columns, entry.token,
+                          kv_head * columns, scratch.put);
 }
 
 // Behind the last attention only selected tokens go on.
@@ -322,7 +341,7 @@ void AttentionGroup::run_entry(int32_t item, const Scratch& scratch) const {
         if (!is_first)
             frame_.kernels.attention->fold(scratch.total, scratch.chunk, tile.num_rows(), attend_.head_dim);
     }
-    store(entry, place.kv_head, scratch.total);
+    store(entry, place.kv_head, scratch.total, scratch);
 }
 
 // One chunk of an entry; the thread that ends the last one folds them all, first to last.
@@ -343,7 +362,7 @@ void AttentionGroup::run_split(int32_t item, const Scratch& scratch) const {
     for (int32_t i = 1; i < num_chunks; ++i)
         frame_.kernels.attention->fold(total, shared_partial(first + i, place.kv_head), tile.num_rows(),
                                        attend_.head_dim);
-    store(entry, place.kv_head, total);
+    store(entry, place.kv_head, total, scratch);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <stdexcept>
 
 #include "group.h"
-#include "prepared.h"
 #include "row_chain.h"
 
 namespace twostroke {
@@ -20,14 +19,18 @@ constexpr int32_t kMinShareTokens = 16;
 constexpr int32_t kPiecesPerThread = 12;
 
 // [row ops] -> prepare -> one linear or logits -> [element-wise ops on its outputs, panel by panel].
+//
+// The last value may go to the next group as that one's prepared input, each panel one block of it; a group
+// whose input comes so begins with its products.
 class LinearGroup : public Group {
   public:
-    LinearGroup(Frame& frame, std::span<const Instr> instrs, size_t linear)
+    LinearGroup(Frame& frame, std::span<const Instr> instrs, size_t linear, int32_t slot)
         : frame_(frame),
           linear_(instrs[linear]),
           chain_(frame, instrs.first(linear)),
           axis_(frame.values[linear_.outputs[0]].axis),
-          needs_(Prepared::needs_of(linear_.weights)) {
+          needs_(Prepared::needs_of(linear_.weights)),
+          slot_(slot) {
         for (const Instr& instr : instrs.first(linear))
             if (frame.values[instr.outputs[0]].axis != axis_)
                 throw std::invalid_argument(instr.name + ": is on another axis than the linear of its group");
@@ -51,6 +54,20 @@ class LinearGroup : public Group {
     }
 
     std::vector<Stretch> first_reads(int worker) const override;
+
+    std::optional<Handover> wants() const override {
+        if (!chain_.is_empty() || !Prepared::takes_columns(needs_)) return std::nullopt;
+        return Handover{linear_.inputs[0], needs_, slot_};
+    }
+    bool gives(const Handover& handover) override {
+        if (epilogues_.empty() || epilogues_.back().output.value != handover.value) return false;
+        const Place& input = epilogues_.back().inputs.front();
+        epilogues_.back().output.tile = input.tile >= 0 ? input.tile : num_tiles_++;
+        handover_ = handover;
+        return true;
+    }
+    void takes() override { is_given_ = true; }
+
     void run(Worker& worker, ReadAhead& ahead) const override;
 
   private:
@@ -79,14 +96,23 @@ class LinearGroup : public Group {
         float* chain;
         float* tiles;
         void* kernel;
+        uint8_t* put;
         Prepared own;
+        std::optional<Prepared> next;
     };
 
     Scratch carve(Carver& carver) const {
         float* chain = carver.take<float>(chain_.scratch_floats());
         float* tiles = carver.take<float>(static_cast<size_t>(num_tiles_) * kTokenBlock * kPanelRows);
         void* kernel = carver.take<uint8_t>(kLinearScratchBytes);
-        return {chain, tiles, kernel, Prepared(needs_, kRedundantTokens, carver)};
+        auto* put = carver.take<uint8_t>(Prepared::put_bytes(static_cast<size_t>(kTokenBlock) * kPanelRows));
+        return {chain, tiles, kernel, put, Prepared(needs_, kRedundantTokens, carver), std::nullopt};
+    }
+
+    // Of all tokens, in memory all threads see.
+    Prepared shared_prepared(const Prepared::Needs& needs, int32_t slot) const {
+        Carver carver(frame_.shared[slot].as<uint8_t>());
+        return Prepared(needs, frame_.limits.max_tokens, carver);
     }
 
     Place add_result(int32_t value) {
@@ -165,6 +191,9 @@ class LinearGroup : public Group {
     const RowChain chain_;
     const Axis axis_;
     const Prepared::Needs needs_;
+    const int32_t slot_;  // of Frame::shared, for its prepared input
+    bool is_given_ = false;
+    std::optional<Handover> handover_;  // of its last value
     std::vector<Place> results_;
     std::vector<Place> outputs_;  // per weight
     std::vector<Epilogue> epilogues_;
@@ -197,11 +226,13 @@ void LinearGroup::run(Worker& worker, ReadAhead& ahead) const {
     if (num_tokens == 0) return ahead.next_phase();
     for (int i = 0; i < ReadAhead::kPullsBeforePrepare; ++i) ahead.pull();
     Carver own(frame_.scratch[worker.index()].as<uint8_t>());
-    const Scratch scratch = carve(own);
-    Carver common(frame_.shared.as<uint8_t>());
-    const bool is_redundant = num_tokens <= kRedundantTokens;
-    const Prepared prepared = is_redundant ? scratch.own : Prepared(needs_, frame_.limits.max_tokens, common);
-    if (is_redundant) {
+    Scratch scratch = carve(own);
+    if (handover_) scratch.next = shared_prepared(handover_->needs, handover_->slot);
+    const bool is_redundant = !is_given_ && num_tokens <= kRedundantTokens;
+    const Prepared prepared = is_redundant ? scratch.own : shared_prepared(needs_, slot_);
+    if (is_given_) {
+        // all there
+    } else if (is_redundant) {
         for (int32_t index = 0; index < num_tokens; ++index)
             prepare_row(prepared, index, worker.index() == 0, scratch.chain);
     } else {
@@ -247,6 +278,10 @@ void LinearGroup::run_panel(int32_t panel, int32_t first_token, int32_t num_toke
     }
     for (const Epilogue& epilogue : epilogues_)
         run_epilogue(epilogue, first_token, num_tokens, column, width, scratch.tiles);
+    if (scratch.next)
+        scratch.next->put(frame_.kernels,
+                          columns(epilogues_.back().output, first_token, column, scratch.tiles).base,
+                          num_tokens, kPanelRows, first_token, column, scratch.put);
 }
 
 // Nothing of it is read: no row draws one of its tokens.
@@ -277,7 +312,7 @@ void LinearGroup::run_epilogue(const Epilogue& epilogue, int32_t first_token, in
 
 }  // namespace
 
-std::unique_ptr<Group> make_linear_group(Frame& frame, std::span<const Instr> instrs) {
+std::unique_ptr<Group> make_linear_group(Frame& frame, std::span<const Instr> instrs, int32_t slot) {
     size_t linear = 0;
     while (RowChain::accepts(instrs[linear].op)) {
         if (instrs[linear].op == Op::kv_write)
@@ -285,7 +320,7 @@ std::unique_ptr<Group> make_linear_group(Frame& frame, std::span<const Instr> in
                                         ": kv_write cannot precede a linear in its group");
         ++linear;
     }
-    return std::make_unique<LinearGroup>(frame, instrs, linear);
+    return std::make_unique<LinearGroup>(frame, instrs, linear, slot);
 }
 
 }  // namespace twostroke

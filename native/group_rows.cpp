@@ -37,12 +37,13 @@ std::unique_ptr<Group> make_row_group(Frame& frame, std::span<const Instr> instr
     return std::make_unique<RowGroup>(frame, instrs);
 }
 
-std::unique_ptr<Group> make_group(Frame& frame, std::span<const Instr> instrs) {
+std::unique_ptr<Group> make_group(Frame& frame, std::span<const Instr> instrs, size_t index) {
     const auto holds = [&](Op op) {
         return std::any_of(instrs.begin(), instrs.end(), [op](const Instr& instr) { return instr.op == op; });
     };
     if (holds(Op::attend)) return make_attention_group(frame, instrs);
-    if (holds(Op::linear) || holds(Op::logits)) return make_linear_group(frame, instrs);
+    if (holds(Op::linear) || holds(Op::logits))
+        return make_linear_group(frame, instrs, static_cast<int32_t>(index % 2));
     return make_row_group(frame, instrs);
 }
 

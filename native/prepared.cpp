@@ -79,4 +79,43 @@ void Prepared::fill(const KernelTable& kernels, const float* x, int32_t index) c
     }
 }
 
+Prepared::Blocks Prepared::carve_blocks(Carver& carver, size_t num_floats) {
+    auto* q = carver.take<int8_t>(num_floats);
+    auto* scale = carver.take<float>(num_floats / kBlock);
+    auto* sum = carver.take<int32_t>(num_floats / kBlock);
+    return {q, scale, sum, carver.take<int32_t>(2 * num_floats / kBlock)};
+}
+
+size_t Prepared::put_bytes(size_t num_floats) {
+    Carver carver(nullptr);
+    carve_blocks(carver, num_floats);
+    return carver.used();
+}
+
+// All blocks are quantised in one go, where they share reductions, and then brought to their tokens.
+void Prepared::put(const KernelTable& kernels, const float* x, int32_t num_tokens, int32_t n, int32_t first,
+                   int32_t column, uint8_t* scratch) const {
+    Carver carver(scratch);
+    const Blocks blocks = carve_blocks(carver, static_cast<size_t>(num_tokens) * n);
+    kernels.quantise_a8(x, num_tokens * n, blocks.q, blocks.scale, blocks.sum,
+                        needs_.half_sums ? blocks.half_sum : nullptr);
+    size_t from = 0;
+    for (int32_t t = 0; t < num_tokens; ++t) {
+        const size_t token = static_cast<size_t>(first) + t;
+        int8_t* q = const_cast<int8_t*>(all_.a8) + token * all_.a8_stride + column;
+        size_t to = token * all_.a8_block_stride + column / kBlock;
+        for (int32_t i = 0; i < n; i += kBlock, ++from, ++to, q += kBlock) {
+            std::memcpy(q, blocks.q + from * kBlock, kBlock);
+            const_cast<float*>(all_.a8_scale)[to] = blocks.scale[from];
+            const_cast<int32_t*>(all_.a8_sum)[to] = blocks.sum[from];
+            if (needs_.scaled_sums)
+                scale_sums(blocks.scale + from, blocks.sum + from, 1,
+                           const_cast<float*>(all_.a8_scaled_sum) + to);
+            if (needs_.half_sums)
+                std::memcpy(const_cast<int32_t*>(all_.a8_half_sum) + 2 * to, blocks.half_sum + 2 * from,
+                            2 * sizeof(int32_t));
+        }
+    }
+}
+
 }  // namespace twostroke

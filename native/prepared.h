@@ -27,12 +27,35 @@ class Prepared {
 
     // Fills token `index` from x [K].
     void fill(const KernelTable& kernels, const float* x, int32_t index) const;
+
+    // Whether the input can be filled some columns at a time.
+    static bool takes_columns(const Needs& needs) { return needs.int8 && !needs.fp32 && !needs.bf16; }
+    // Fills columns [column, column + n) of tokens from `first` on, from x [num_tokens][n]; both are
+    // multiples of kBlock. `scratch`: put_bytes(num_tokens * n) of the calling thread.
+    void put(const KernelTable& kernels, const float* x, int32_t num_tokens, int32_t n, int32_t first,
+             int32_t column, uint8_t* scratch) const;
+    static size_t put_bytes(size_t num_floats);
     // What the kernels read, from token `first` on.
     Activations from(int32_t first) const;
 
   private:
+    struct Blocks {
+        int8_t* q;
+        float* scale;
+        int32_t* sum;
+        int32_t* half_sum;
+    };
+    static Blocks carve_blocks(Carver& carver, size_t num_floats);
+
     Needs needs_;
     Activations all_;
+};
+
+// The input of a linear group that the group before it may leave prepared, block by block as it computes it.
+struct Handover {
+    int32_t value;
+    Prepared::Needs needs;
+    int32_t slot;  // of Frame::shared
 };
 
 }  // namespace twostroke

@@ -60,7 +60,7 @@ void Program::finish(const std::vector<std::pair<int32_t, int32_t>>& groups) {
         if (first != next || last <= first || last > static_cast<int32_t>(instrs_.size()))
             throw std::invalid_argument("groups must cover all instrs in order");
         check_reads(first, last);
-        made.push_back(make_group(frame_, std::span(instrs_).subspan(first, last - first)));
+        made.push_back(make_group(frame_, std::span(instrs_).subspan(first, last - first), made.size()));
         next = last;
     }
     if (next != static_cast<int32_t>(instrs_.size()) || made.empty())
@@ -70,6 +70,7 @@ void Program::finish(const std::vector<std::pair<int32_t, int32_t>>& groups) {
         if (instrs_[i].op == Op::rope)
             throw std::invalid_argument(instrs_[i].name + ": rope in the first group");
     groups_ = std::move(made);
+    hand_over();
     allocate();
     plan_reads();
 }
@@ -78,6 +79,21 @@ void Program::find_selected() {
     for (Value& value : frame_.values) value.is_only_selected = true;
     for (const Instr& instr : instrs_)
         for (int32_t value : instr.inputs) frame_.values[value].is_only_selected &= instr.op == Op::select;
+}
+
+// A value that one linear alone reads, with nothing in between, needs no place as floats.
+void Program::hand_over() {
+    for (size_t i = 1; i < groups_.size(); ++i) {
+        const std::optional<Handover> handover = groups_[i]->wants();
+        if (!handover) continue;
+        int num_readers = 0;
+        for (const Instr& instr : instrs_)
+            num_readers +=
+                static_cast<int>(std::count(instr.inputs.begin(), instr.inputs.end(), handover->value));
+        if (num_readers != 1 || !groups_[i - 1]->gives(*handover)) continue;
+        groups_[i]->takes();
+        ++num_handovers_;
+    }
 }
 
 // What a group reads was written before, and lives outside it or was written in it; values are written once.
@@ -110,16 +126,18 @@ void Program::check_reads(int32_t first, int32_t last) const {
 
 void Program::allocate() {
     const Limits& limits = frame_.limits;
-    size_t floats = 0, shared = 0, partials = 0, scratch = 0;
+    size_t floats = 0, partials = 0, scratch = 0;
+    size_t shared[2] = {0, 0};
     for (const Value& value : frame_.values)
         if (value.offset >= 0) floats = std::max(floats, static_cast<size_t>(value.offset) + value.stride);
-    for (const auto& group : groups_) {
-        shared = std::max(shared, group->shared_bytes());
+    for (size_t i = 0; i < groups_.size(); ++i) {
+        const auto& group = groups_[i];
+        shared[i % 2] = std::max(shared[i % 2], group->shared_bytes());
         partials = std::max(partials, group->partial_bytes());
         scratch = std::max(scratch, group->scratch_bytes());
     }
     frame_.arena = Pages(floats * limits.max_tokens * sizeof(float));
-    frame_.shared = Pages(shared);
+    for (int slot = 0; slot < 2; ++slot) frame_.shared[slot] = Pages(shared[slot]);
     frame_.partials = Pages(partials);
     for (int32_t i = 0; i < frame_.num_threads; ++i) frame_.scratch.emplace_back(scratch + 64);
 
@@ -151,8 +169,8 @@ void Program::plan_reads() {
 }
 
 size_t Program::memory_bytes() const {
-    size_t total =
-        frame_.arena.size() + frame_.shared.size() + frame_.partials.size() + frame_.angle_pages.size();
+    size_t total = frame_.arena.size() + frame_.partials.size() + frame_.angle_pages.size();
+    for (const Pages& pages : frame_.shared) total += pages.size();
     for (const Pages& pages : frame_.scratch) total += pages.size();
     return total;
 }

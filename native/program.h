@@ -46,9 +46,12 @@ class Program {
     int32_t num_read_plans() const { return static_cast<int32_t>(read_plans_.size()); }
     const Limits& limits() const { return frame_.limits; }
     size_t memory_bytes() const;
+    // Groups that find their input prepared by the group before.
+    int32_t num_handovers() const { return num_handovers_; }
 
   private:
     void find_selected();
+    void hand_over();
     void check_reads(int32_t first, int32_t last) const;
     void allocate();
     void plan_reads();
@@ -62,6 +65,7 @@ class Program {
     Frame frame_;
     std::vector<Instr> instrs_;
     std::vector<std::unique_ptr<Group>> groups_;
+    int32_t num_handovers_ = 0;
     std::vector<ReadPlan> read_plans_;  // per thread
     std::vector<int32_t> windows_;      // per KV group: the widest any attend looks back
 };

@@ -57,6 +57,29 @@ def test_tokens_that_hide_behind_the_weights_are_free() -> None:
     assert chunk_within(one_decode, start_pos=0, num_missing=50, most=50, limit_s=0.0101) == 9
 
 
+@given(rows, st.integers(0, 40), st.integers(1, 30), st.floats(0.0, 2.0), st.floats(0.0, 0.5))
+def test_what_ends_a_prompt_may_take_its_own_limit(
+    plans: list[RowPlan], start_pos: int, most: int, limit_s: float, more_s: float
+) -> None:
+    tally = Tally.of(COST, plans)
+
+    def chunk(num_missing: int, *, whole_limit_s: float) -> int:
+        return chunk_within(
+            tally,
+            start_pos=start_pos,
+            num_missing=num_missing,
+            most=most,
+            limit_s=limit_s,
+            whole_limit_s=whole_limit_s,
+        )
+
+    whole_s = tally.plus(start_pos=start_pos, num_tokens=most, num_logits=1).seconds
+    ends = whole_s <= limit_s + more_s
+    assert chunk(most, whole_limit_s=limit_s + more_s) == (most if ends else chunk(most, whole_limit_s=0.0))
+    # a chunk with more to come behind it keeps to the limit
+    assert chunk(most + 1, whole_limit_s=limit_s + more_s) == chunk(most + 1, whole_limit_s=0.0)
+
+
 def test_a_chunk_that_reaches_the_end_pays_for_the_head() -> None:
     cost = make_cost(token_s=0.001, head_s=0.005)
     assert chunk_within(Tally(cost), start_pos=0, num_missing=20, most=20, limit_s=0.020) == 19

@@ -119,6 +119,15 @@ def test_a_step_without_decode_is_capped_by_its_own_limit() -> None:
     assert shape(engine.step()) == [(1, 0, 35)]
 
 
+@pytest.mark.parametrize(("prompt", "chunks"), [(38, [38]), (45, [35, 10]), (73, [35, 38])])
+def test_the_last_chunk_of_a_prompt_may_take_an_eighth_more(prompt: int, chunks: list[int]) -> None:
+    engine = make_engine(
+        num_blocks=100, step_cost=make_step_cost(decode_s=0.010, token_s=0.001), max_step_s=0.0455, min_prefill_tokens=4
+    )
+    engine.add(make_sequence(1, prompt=prompt))
+    assert [row[2] for _ in chunks for row in shape(engine.step())] == chunks
+
+
 def test_a_few_prefill_tokens_go_through_whatever_they_cost() -> None:
     engine = make_engine(num_blocks=100, step_cost=make_step_cost(token_s=10.0), min_prefill_tokens=16)
     engine.add(make_sequence(1, prompt=10, max_tokens=9))

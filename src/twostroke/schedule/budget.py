@@ -41,18 +41,31 @@ class Tally:
 
 
 def chunk_within(
-    tally: Tally, *, start_pos: int, num_missing: int, most: int, limit_s: float, is_scored: bool = False
+    tally: Tally,
+    *,
+    start_pos: int,
+    num_missing: int,
+    most: int,
+    limit_s: float,
+    is_scored: bool = False,
+    whole_limit_s: float = 0.0,
 ) -> int:
     """Largest chunk from `start_pos`, up to `most` tokens, that keeps the step within `limit_s`; 0 if none does.
 
     A chunk with all `num_missing` tokens reaches the newest one, so it needs logits; of a scored one all tokens do.
+    It may take until `whole_limit_s`: a rest of a few tokens would cost a step of its own.
     """
+
+    def seconds(num_tokens: int) -> float:
+        num_logits = num_tokens if is_scored else int(num_tokens == num_missing)
+        return tally.plus(start_pos=start_pos, num_tokens=num_tokens, num_logits=num_logits).seconds
+
+    if 0 < most == num_missing and seconds(most) <= whole_limit_s:
+        return most
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        num_logits = middle if is_scored else int(middle == num_missing)
-        step = tally.plus(start_pos=start_pos, num_tokens=middle, num_logits=num_logits)
-        if step.seconds <= limit_s:
+        if seconds(middle) <= limit_s:
             low = middle
         else:
             high = middle - 1

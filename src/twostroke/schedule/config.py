@@ -16,7 +16,7 @@ class SchedulerConfig:
     max_waiting: int = 1024
     context_length: int | None = None  # prompt and answer; None: memory alone limits
     max_decode_stall_s: float = 0.050  # time prefill may add to a step in which someone decodes
-    max_step_s: float = 0.080  # a step without decode: bounds how long a cancel waits
+    max_step_s: float = 0.080  # a step without decode: bounds how long a cancel waits; an eighth more to end a prompt
     min_prefill_tokens: int = 16  # go through whatever they cost: no prefill starves
     prefill_ageing_tokens_per_s: float = 100.0  # a waiting prompt gains on shorter ones at this rate
     priority_ageing_s: float = 30.0  # a class waits like one that is one step more urgent and arrived so much later

@@ -21,6 +21,7 @@ from twostroke.schedule.policy import prefill_order
 from twostroke.schedule.preempt import victims
 from twostroke.schedule.waiting import WaitingQueue
 
+LAST_CHUNK = 1.125  # of the time of a step without decode may go to one that ends a prompt
 NO_DRAFTS: Mapping[int, tuple[int, ...]] = {}
 
 
@@ -301,6 +302,7 @@ class Scheduler:
                     most=most,
                     limit_s=limit_s,
                     is_scored=is_scored,
+                    whole_limit_s=0.0 if decodes else limit_s * LAST_CHUNK,
                 )
                 num_tokens = max(within, min(most, num_owed))
             if num_tokens <= 0:

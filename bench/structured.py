@@ -54,10 +54,14 @@ MOVIE = {
     "required": ["title", "year", "genre", "ratings"],
     "additionalProperties": False,
 }
+QUESTION = "Describe a person who paints."
+LIKE_THIS = f'{QUESTION} Answer in JSON like {{"name": "Ann", "age": 30, "paintings": ["one", "two"]}}'
 STRUCTURES = {
     "json schema": Structure(kind=StructureKind.JSON_SCHEMA, source=json.dumps(PERSON)),
     "json object": Structure(kind=StructureKind.JSON_OBJECT),
-    "regex": Structure(kind=StructureKind.REGEX, source="([a-z]{3,9} ){20}end"),
+    "words": Structure(kind=StructureKind.REGEX, source=r"([A-Za-z]+ ){9,}[A-Za-z]+\."),
+    "dates": Structure(kind=StructureKind.REGEX, source=r"Born \d{4}-\d{2}-\d{2}, died \d{4}-\d{2}-\d{2}\."),
+    "counts": Structure(kind=StructureKind.REGEX, source="([a-z]{3,9} ){20}end"),
     "lark": Structure(kind=StructureKind.LARK, source='start: item ("," item)*\nitem: /[a-z]+/ "=" /[0-9]{1,5}/'),
 }
 
@@ -141,7 +145,8 @@ class Answer(NamedTuple):
 
 
 def answer(llm: LLM, structure: Structure | None) -> Answer:
-    messages = [{"role": "user", "content": "Describe a person who paints."}]
+    is_object = structure is not None and structure.kind is StructureKind.JSON_OBJECT  # left alone it stays empty
+    messages = [{"role": "user", "content": LIKE_THIS if is_object else QUESTION}]
     result = llm.chat(messages, SamplingParams(temperature=0, max_tokens=96, structure=structure))
     assert result.timing.tpot_s is not None
     steps = [record for record, absent in result.account.steps if absent is None]

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "candidates.h"
 #include "cpu.h"
 #include "program.h"
 #include "weight_arena.h"
@@ -143,11 +144,13 @@ class BoundProgram {
     void finish(const std::vector<std::pair<int32_t, int32_t>>& groups) { program_.finish(groups); }
 
     std::string step(Ids token_ids, Ids row_starts, Ids row_positions, const std::vector<Blocks>& tables,
-                     Ids selected, Logits logits, const std::optional<Words>& wanted, int32_t num_workers) {
+                     Ids selected, Logits logits, const std::optional<Words>& wanted, int32_t num_workers,
+                     Candidates* candidates) {
         const size_t num_rows = row_positions.size();
         if (row_starts.size() != num_rows + 1)
             return "row_starts must have one entry more than row_positions";
-        if (logits.shape(0) < selected.size() ||
+        const bool are_written = candidates == nullptr || !candidates->whole_rows().empty();
+        if ((are_written && logits.shape(0) < selected.size()) ||
             logits.shape(1) != static_cast<size_t>(program_.limits().output_width))
             return "the logits buffer is too small";
         StepInput input;
@@ -167,6 +170,7 @@ class BoundProgram {
             input.wanted = wanted->data();
             input.num_wanted_words = static_cast<int32_t>(wanted->size());
         }
+        input.candidates = candidates;
         nb::gil_scoped_release released;
         return program_.step(input, num_workers);
     }
@@ -185,6 +189,7 @@ class BoundProgram {
 
     size_t memory_bytes() const { return program_.memory_bytes(); }
     int32_t num_handovers() const { return program_.num_handovers(); }
+    bool brings_candidates() const { return program_.brings_candidates(); }
 
   private:
     static std::vector<Value> to_values(const std::vector<ValueTuple>& values) {
@@ -272,7 +277,8 @@ void bind_program(nb::module_& m) {
         .def("finish", &BoundProgram::finish)
         .def("step", &BoundProgram::step, nb::arg("token_ids"), nb::arg("row_starts"),
              nb::arg("row_positions"), nb::arg("block_tables"), nb::arg("selected"), nb::arg("logits"),
-             nb::arg("wanted") = nb::none(), nb::arg("num_workers") = 0)
+             nb::arg("wanted") = nb::none(), nb::arg("num_workers") = 0, nb::arg("candidates") = nb::none())
+        .def_prop_ro("brings_candidates", &BoundProgram::brings_candidates)
         .def("first_reads", &BoundProgram::first_reads, nb::arg("worker"))
         .def_prop_ro("memory_bytes", &BoundProgram::memory_bytes)
         .def_prop_ro("num_handovers", &BoundProgram::num_handovers);

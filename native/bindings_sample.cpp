@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "candidates.h"
 #include "cpu.h"
 #include "float_state.h"
 #include "pool.h"
@@ -68,15 +69,19 @@ class Sampler {
                                       .c_str());
     }
 
-    // Each state draws from the row of logits named in `at`, or all of them in turn.
+    // Each state draws from the row of logits named in `at`, or all of them in turn; of rows that do not want
+    // all their logits, from its candidates.
     nb::tuple sample(const LogitRows& logits, const nb::list& states,
-                     const std::optional<std::vector<size_t>>& at) {
+                     const std::optional<std::vector<size_t>>& at, const Candidates* candidates) {
         const size_t num_rows = states.size();
-        if ((at ? at->size() : logits.shape(0)) != num_rows ||
+        const size_t num_sources = candidates != nullptr ? candidates->num_rows() : logits.shape(0);
+        if ((at ? at->size() : num_sources) != num_rows ||
             logits.shape(1) < static_cast<size_t>(vocab_size_) ||
-            (logits.stride(1) != 1 && logits.shape(1) > 1 && num_rows > 0))
+            (logits.stride(1) != 1 && logits.shape(1) > 1 && logits.shape(0) > 0))
             throw nb::value_error(
                 "logits must have a row per state, each contiguous and as long as the vocabulary");
+        if (candidates != nullptr && candidates->vocab_size() != vocab_size_)
+            throw nb::value_error("candidates must be of the vocabulary of the sampler");
         states_.resize(num_rows);
         rows_.resize(num_rows);
         for (size_t row = 0; row < num_rows; ++row) {
@@ -84,11 +89,16 @@ class Sampler {
                 throw nb::type_error(("state " + std::to_string(row) + " is no SamplingState").c_str());
             states_[row] = nb::cast<SamplingState*>(states[row]);
             const size_t source = at ? (*at)[row] : row;
-            if (source >= logits.shape(0))
+            const auto index = static_cast<int32_t>(source);
+            const bool has_candidates =
+                candidates != nullptr && source < num_sources && !candidates->wants_all(index);
+            if (source >= (has_candidates ? num_sources : logits.shape(0)))
                 throw nb::index_error(("state " + std::to_string(row) + " draws from row " +
                                        std::to_string(source) + " of " + std::to_string(logits.shape(0)))
                                           .c_str());
-            rows_[row] = logits.data() + static_cast<int64_t>(source) * logits.stride(0);
+            rows_[row] = has_candidates
+                             ? LogitRow{nullptr, candidates, index}
+                             : LogitRow{logits.data() + static_cast<int64_t>(source) * logits.stride(0)};
         }
         choices_.resize(num_rows);
         {
@@ -119,7 +129,9 @@ class Sampler {
 
     int64_t num_passes() const {
         int64_t per_block = 0;
-        for (const SamplingState* state : states_) per_block += state->weighs_all() ? kPassesToWeigh : 1;
+        for (size_t row = 0; row < states_.size(); ++row)
+            if (rows_[row].candidates == nullptr)
+                per_block += states_[row]->weighs_all() ? kPassesToWeigh : 1;
         return per_block * (vocab_size_ / kLogitBlock);
     }
 
@@ -142,13 +154,104 @@ class Sampler {
     Pool* const pool_;
     std::vector<RowSampler> samplers_;
     std::vector<SamplingState*> states_;
-    std::vector<const float*> rows_;
+    std::vector<LogitRow> rows_;
     std::vector<RowChoice> choices_;
 };
+
+// One state per row draws from what its row will bring; none: all its logits are wanted. Returns of how many
+// rows they are not.
+int32_t plan_candidates(Candidates& candidates, const nb::list& given) {
+    std::vector<const SamplingState*> states;
+    for (const nb::handle state : given) {
+        if (!state.is_none() && !nb::isinstance<SamplingState>(state))
+            throw nb::type_error("states must be SamplingState or None");
+        states.push_back(state.is_none() ? nullptr : nb::cast<const SamplingState*>(state));
+    }
+    TokenIds changed, scratch;
+    int32_t num_planned = 0;
+    candidates.begin(static_cast<int32_t>(states.size()));
+    for (int32_t row = 0; row < candidates.num_rows(); ++row) {
+        const int32_t num_enough = states[row] == nullptr ? 0 : states[row]->num_enough();
+        if (num_enough < 1 || num_enough > candidates.most()) continue;
+        candidates.want(row, num_enough, states[row]->allowed());
+        changed.clear();
+        states[row]->add_changed(changed, scratch);
+        for (const int32_t id : changed) candidates.watch(row, id);
+        if (states[row]->raises_logits()) candidates.keep_watched(row);
+        ++num_planned;
+    }
+    candidates.make_room();
+    return num_planned;
+}
+
+void check_row(const Candidates& candidates, int32_t row) {
+    if (row < 0 || row >= candidates.num_rows())
+        throw nb::index_error(
+            ("row " + std::to_string(row) + " of " + std::to_string(candidates.num_rows())).c_str());
+}
+
+void bind_candidates(nb::module_& m) {
+    using Tile = nb::ndarray<const float, nb::shape<-1, kPanelRows>, nb::c_contig, nb::device::cpu>;
+    nb::class_<Candidates>(m, "Candidates")
+        .def(
+            "__init__",
+            [](Candidates* self, int32_t vocab_size, int32_t num_threads) {
+                if (vocab_size < 1 || vocab_size > kMaxVocab || num_threads < 1)
+                    throw nb::value_error("candidates need a vocabulary and a thread");
+                new (self) Candidates(vocab_size, num_threads);
+            },
+            nb::arg("vocab_size"), nb::kw_only(), nb::arg("num_threads"))
+        .def("plan", &plan_candidates, nb::arg("states"))
+        // As the head's threads hand a panel on, for its tests.
+        .def(
+            "take",
+            [](Candidates& self, const Tile& tile, int32_t panel, int32_t first_row, int worker,
+               const std::string& isa) {
+                const auto num_rows = static_cast<int32_t>(tile.shape(0));
+                if (panel < 0 || first_row < 0 || num_rows > self.num_rows() - first_row || worker < 0 ||
+                    worker >= self.num_threads())
+                    throw nb::index_error("no such panel, rows or thread");
+                self.take(kernels_named(isa), worker, panel, first_row, num_rows, tile.data());
+            },
+            nb::arg("tile").noconvert(), nb::kw_only(), nb::arg("panel"), nb::arg("first_row") = 0,
+            nb::arg("worker") = 0, nb::arg("isa"))
+        .def(
+            "wants_all",
+            [](const Candidates& self, int32_t row) {
+                check_row(self, row);
+                return self.wants_all(row);
+            },
+            nb::arg("row"))
+        .def(
+            "top",
+            [](const Candidates& self, int32_t row) {
+                check_row(self, row);
+                return self.top(row);
+            },
+            nb::arg("row"))
+        .def(
+            "found",
+            [](const Candidates& self, int32_t row) {
+                check_row(self, row);
+                std::vector<Candidates::FoundPanel> found;
+                self.find(row, found);
+                std::vector<std::pair<int32_t, std::vector<float>>> panels;
+                for (const Candidates::FoundPanel& panel : found)
+                    panels.emplace_back(
+                        panel.number(),
+                        std::vector<float>(panel.logits, panel.logits + self.width(panel.number())));
+                return panels;
+            },
+            nb::arg("row"))
+        .def_prop_ro("num_rows", &Candidates::num_rows)
+        .def_prop_ro("num_whole", [](const Candidates& self) { return self.whole_rows().size(); })
+        .def_prop_ro("memory_bytes", &Candidates::memory_bytes);
+}
 
 }  // namespace
 
 void bind_sample(nb::module_& m) {
+    bind_candidates(m);
     nb::class_<SamplingState>(m, "SamplingState")
         .def(
             "__init__",
@@ -219,7 +322,7 @@ void bind_sample(nb::module_& m) {
         .def(nb::init<int32_t, const std::string&, Pool*>(), nb::keep_alive<1, 4>(), nb::arg("vocab_size"),
              nb::kw_only(), nb::arg("isa"), nb::arg("pool").none())
         .def("sample", &Sampler::sample, nb::arg("logits").noconvert(), nb::arg("states"),
-             nb::arg("at") = nb::none());
+             nb::arg("at") = nb::none(), nb::arg("candidates") = nb::none());
     m.def("log_of", &log_of, nb::arg("x"));
     m.def("gumbel", &gumbel, nb::arg("word"));
 }

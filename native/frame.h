@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "candidates.h"
 #include "instr.h"
 #include "kernels/table.h"
 #include "kv_store.h"
@@ -32,6 +33,9 @@ struct StepInput {
     // those past the words; their logits come as -inf. Null: all are wanted.
     const uint32_t* wanted = nullptr;
     int32_t num_wanted_words = 0;
+    // A row per selected token: of those that do not want all their logits none are written, and what there
+    // is to choose from comes here. Null: all are written.
+    Candidates* candidates = nullptr;
 };
 
 struct Limits {

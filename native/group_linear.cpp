@@ -36,6 +36,7 @@ class LinearGroup : public Group {
                 throw std::invalid_argument(instr.name + ": is on another axis than the linear of its group");
         for (int32_t value : linear_.outputs) outputs_.push_back(add_result(value));
         for (const Instr& instr : instrs.subspan(linear + 1)) add_epilogue(instr);
+        if (linear_.op == Op::logits) logits_tile_ = num_tiles_++;
         cut_segments();
         piece_ = std::max(1, num_panels_ / (frame.num_threads * kPiecesPerThread));
         num_pieces_ = (num_panels_ + piece_ - 1) / piece_;
@@ -74,7 +75,7 @@ class LinearGroup : public Group {
     // A place for one panel of a value: a tile of the thread's scratch, or the value's own columns.
     struct Place {
         int32_t value;
-        int32_t tile;  // -1: in the arena or the logits
+        int32_t tile;  // -1: in the arena or the logits, or in their tile where there are candidates
     };
     struct Columns {
         float* base;
@@ -93,6 +94,7 @@ class LinearGroup : public Group {
         int32_t num_panels;
     };
     struct Scratch {
+        int worker;
         float* chain;
         float* tiles;
         void* kernel;
@@ -101,12 +103,12 @@ class LinearGroup : public Group {
         std::optional<Prepared> next;
     };
 
-    Scratch carve(Carver& carver) const {
+    Scratch carve(Carver& carver, int worker = 0) const {
         float* chain = carver.take<float>(chain_.scratch_floats());
         float* tiles = carver.take<float>(static_cast<size_t>(num_tiles_) * kTokenBlock * kPanelRows);
         void* kernel = carver.take<uint8_t>(kLinearScratchBytes);
         auto* put = carver.take<uint8_t>(Prepared::put_bytes(static_cast<size_t>(kTokenBlock) * kPanelRows));
-        return {chain, tiles, kernel, put, Prepared(needs_, kRedundantTokens, carver), std::nullopt};
+        return {worker, chain, tiles, kernel, put, Prepared(needs_, kRedundantTokens, carver), std::nullopt};
     }
 
     // Of all tokens, in memory all threads see.
@@ -168,9 +170,14 @@ class LinearGroup : public Group {
         prepared.fill(frame_.kernels, chain_.find(linear_.inputs[0], index, publish, scratch), index);
     }
 
+    float* tile_at(float* tiles, int32_t tile) const {
+        return tiles + static_cast<size_t>(tile) * kTokenBlock * kPanelRows;
+    }
+
     Columns columns(Place place, int32_t first_token, int32_t column, float* tiles) const {
-        if (place.tile >= 0)
-            return {tiles + static_cast<size_t>(place.tile) * kTokenBlock * kPanelRows, kPanelRows};
+        if (place.tile >= 0) return {tile_at(tiles, place.tile), kPanelRows};
+        if (frame_.step.candidates != nullptr && frame_.values[place.value].offset == kInLogits)
+            return {tile_at(tiles, logits_tile_), kPanelRows};
         return {frame_.place(place.value, first_token) + column,
                 static_cast<size_t>(frame_.values[place.value].stride)};
     }
@@ -182,7 +189,8 @@ class LinearGroup : public Group {
         if (linear_.op != Op::logits || step.wanted == nullptr) return true;
         return panel < step.num_wanted_words && step.wanted[panel] != 0;
     }
-    void leave_out(int32_t panel, int32_t first_token, int32_t num_tokens) const;
+    void leave_out(int32_t panel, int32_t first_token, int32_t num_tokens, float* tiles) const;
+    void hand_on(int32_t panel, int32_t first_token, int32_t num_tokens, const Scratch& scratch) const;
     void run_epilogue(const Epilogue& epilogue, int32_t first_token, int32_t num_tokens, int32_t column,
                       int32_t width, float* tiles) const;
 
@@ -199,6 +207,7 @@ class LinearGroup : public Group {
     std::vector<Epilogue> epilogues_;
     std::vector<Segment> segments_;
     int32_t num_tiles_ = 0;
+    int32_t logits_tile_ = -1;  // of a head, for the panel that candidates are taken from
     int32_t num_panels_ = 0;
     int32_t piece_ = 1;  // panels a thread claims at once
     int32_t num_pieces_ = 0;
@@ -226,7 +235,7 @@ void LinearGroup::run(Worker& worker, ReadAhead& ahead) const {
     if (num_tokens == 0) return ahead.next_phase();
     for (int i = 0; i < ReadAhead::kPullsBeforePrepare; ++i) ahead.pull();
     Carver own(frame_.scratch[worker.index()].as<uint8_t>());
-    Scratch scratch = carve(own);
+    Scratch scratch = carve(own, worker.index());
     if (handover_) scratch.next = shared_prepared(handover_->needs, handover_->slot);
     const bool is_redundant = !is_given_ && num_tokens <= kRedundantTokens;
     const Prepared prepared = is_redundant ? scratch.own : shared_prepared(needs_, slot_);
@@ -253,7 +262,8 @@ void LinearGroup::run(Worker& worker, ReadAhead& ahead) const {
             if (is_wanted(panel))
                 run_panel(panel, first, count, in, scratch);
             else
-                leave_out(panel, first, count);
+                leave_out(panel, first, count, scratch.tiles);
+            if (linear_.op == Op::logits) hand_on(panel, first, count, scratch);
         }
     });
     ahead.next_phase();
@@ -285,15 +295,31 @@ void LinearGroup::run_panel(int32_t panel, int32_t first_token, int32_t num_toke
 }
 
 // Nothing of it is read: no row draws one of its tokens.
-void LinearGroup::leave_out(int32_t panel, int32_t first_token, int32_t num_tokens) const {
+void LinearGroup::leave_out(int32_t panel, int32_t first_token, int32_t num_tokens, float* tiles) const {
     const int32_t column = panel * kPanelRows;
     const int32_t width = std::min(kPanelRows, linear_.weights[0]->rows - column);
     for (const Place& place : results_) {
         if (place.tile >= 0) continue;
-        const Columns out = columns(place, first_token, column, nullptr);
+        const Columns out = columns(place, first_token, column, tiles);
         for (int32_t t = 0; t < num_tokens; ++t)
             std::fill_n(out.base + t * out.stride, width, -std::numeric_limits<float>::infinity());
     }
+}
+
+// While the panel is in the nearest cache: candidates take what they want of it, and rows that want all their
+// logits get them.
+void LinearGroup::hand_on(int32_t panel, int32_t first_token, int32_t num_tokens,
+                          const Scratch& scratch) const {
+    const StepInput& step = frame_.step;
+    if (step.candidates == nullptr) return;
+    const float* tile = tile_at(scratch.tiles, logits_tile_);
+    step.candidates->take(*frame_.kernels.sample, scratch.worker, panel, first_token, num_tokens, tile);
+    const int32_t column = panel * kPanelRows;
+    const int32_t width = std::min(kPanelRows, linear_.weights[0]->rows - column);
+    for (const int32_t row : step.candidates->whole_rows())
+        if (first_token <= row && row < first_token + num_tokens)
+            std::copy_n(tile + (row - first_token) * kPanelRows, width,
+                        step.logits + static_cast<size_t>(row) * frame_.limits.output_width + column);
 }
 
 void LinearGroup::run_epilogue(const Epilogue& epilogue, int32_t first_token, int32_t num_tokens,

@@ -62,6 +62,8 @@ void Program::finish(const std::vector<std::pair<int32_t, int32_t>>& groups) {
         check_reads(first, last);
         made.push_back(make_group(frame_, std::span(instrs_).subspan(first, last - first), made.size()));
         next = last;
+        const auto is_head = [](const Instr& instr) { return instr.op == Op::logits; };
+        brings_candidates_ = std::any_of(instrs_.begin() + first, instrs_.begin() + last, is_head);
     }
     if (next != static_cast<int32_t>(instrs_.size()) || made.empty())
         throw std::invalid_argument("groups must cover all instrs in order");
@@ -212,6 +214,22 @@ std::string Program::check(const StepInput& input) const {
             return "selected must be ascending token indices below " + text(input.num_tokens) + ", entry " +
                    text(i) + " is " + text(input.selected[i]);
     }
+    return input.candidates == nullptr ? std::string() : check_candidates(input);
+}
+
+std::string Program::check_candidates(const StepInput& input) const {
+    const Candidates& candidates = *input.candidates;
+    if (!brings_candidates_)
+        return "this program brings no candidates: its head's logits are changed after it";
+    if (candidates.num_rows() != input.num_selected)
+        return "candidates are of " + text(candidates.num_rows()) + " rows, the step selects " +
+               text(input.num_selected);
+    if (candidates.vocab_size() > frame_.limits.output_width)
+        return "candidates are of " + text(candidates.vocab_size()) + " tokens, the head has " +
+               text(frame_.limits.output_width);
+    if (candidates.num_threads() < frame_.num_threads)
+        return "candidates are for " + text(candidates.num_threads()) + " threads, the program has " +
+               text(frame_.num_threads);
     return {};
 }
 

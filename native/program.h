@@ -45,6 +45,8 @@ class Program {
     const ReadPlan& first_reads(int32_t worker) const { return read_plans_[worker]; }
     int32_t num_read_plans() const { return static_cast<int32_t>(read_plans_.size()); }
     const Limits& limits() const { return frame_.limits; }
+    // Whether a step may ask for candidates: nothing comes after the phase of the head.
+    bool brings_candidates() const { return brings_candidates_; }
     size_t memory_bytes() const;
     // Groups that find their input prepared by the group before.
     int32_t num_handovers() const { return num_handovers_; }
@@ -56,6 +58,7 @@ class Program {
     void allocate();
     void plan_reads();
     std::string check(const StepInput& input) const;
+    std::string check_candidates(const StepInput& input) const;
     std::string check_row(const StepInput& input, int32_t row) const;
     std::string check_blocks(const StepInput& input, int32_t row, int32_t group) const;
     void begin_step(const StepInput& input);
@@ -66,6 +69,7 @@ class Program {
     std::vector<Instr> instrs_;
     std::vector<std::unique_ptr<Group>> groups_;
     int32_t num_handovers_ = 0;
+    bool brings_candidates_ = false;
     std::vector<ReadPlan> read_plans_;  // per thread
     std::vector<int32_t> windows_;      // per KV group: the widest any attend looks back
 };

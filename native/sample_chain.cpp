@@ -26,7 +26,7 @@ int32_t RowSampler::draw_from_chain(const SamplingState& state, std::optional<do
         if (stage == Stage::temperature && wishes.dynatemp_range == 0) {
             scale_.inverse_temperature = state.inverse_temperature();
         } else if (stage == Stage::top_k && !is_listed) {
-            keep_top_k(std::min(wishes.top_k, row_.num_logits));
+            keep_top_k(std::min(wishes.top_k, num_present_));
             is_listed = true;
         } else {
             if (!is_listed) gather(kLowestLogit);

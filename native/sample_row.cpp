@@ -57,13 +57,12 @@ int64_t units_of_share(double share, int64_t total) {
     return std::clamp<int64_t>(static_cast<int64_t>(wanted), 1, total);
 }
 
-RowChoice RowSampler::sample(const float* logits, int32_t num_logits, const SamplingState& state) {
+RowChoice RowSampler::sample(const LogitRow& row, int32_t num_logits, const SamplingState& state) {
     const SamplingWishes& wishes = state.wishes();
     RowChoice choice;
-    view(logits, num_logits);
+    view(row, num_logits);
     find_bans(state);
-    if (state.has_mask() || !bans_.empty())
-        choice.broken = find_fault();  // a ban may not hide what is broken
+    choice.broken = fault_before_bans(row, state);
     bool is_changed = false;
     if (!choice.broken) {
         is_changed = adjust(state);
@@ -80,21 +79,57 @@ RowChoice RowSampler::sample(const float* logits, int32_t num_logits, const Samp
                                                  : draw_from_many(state.noise_key());
     }
     if (wishes.num_logprobs) {
-        if (is_changed) view(logits, num_logits);
+        if (is_changed) view(row, num_logits);
         if (is_changed || has_chain) find_best();
         choice.report = report(choice.token_id, *wishes.num_logprobs);
     }
     return choice;
 }
 
-void RowSampler::view(const float* logits, int32_t num_logits) {
-    row_.num_logits = num_logits;
-    ids_.resize(num_logits);
-    blocks_.resize(row_.count());
+void RowSampler::view(const LogitRow& row, int32_t num_logits) {
+    row_ = {nullptr, num_logits};
+    if (row.candidates != nullptr)
+        view_panels(*row.candidates, row.row);
+    else
+        view_whole(row.logits);
+    row_.blocks = blocks_.data();
+    ids_.resize(num_present_);
     block_max_.resize(row_.count());
+}
+
+void RowSampler::view_whole(const float* logits) {
+    num_present_ = row_.num_logits;
+    blocks_.resize(row_.count());
     for (int32_t block = 0; block < row_.count(); ++block)
         blocks_[block] = logits + static_cast<size_t>(block) * kLogitBlock;
-    row_.blocks = blocks_.data();
+}
+
+void RowSampler::view_panels(const Candidates& candidates, int32_t row) {
+    for (const int32_t id : first_ids_) places_[id / kPanelRows] = -1;
+    places_.resize(candidates.num_panels(), -1);
+    candidates.find(row, panels_);
+    const auto count = static_cast<int32_t>(panels_.size());
+    blocks_.resize(count);
+    first_ids_.resize(count);
+    for (int32_t block = 0; block < count; ++block) {
+        const int32_t panel = panels_[block].number();
+        blocks_[block] = panels_[block].logits;
+        first_ids_[block] = panel * kPanelRows;
+        places_[panel] = block;
+    }
+    row_.first_ids = first_ids_.data();
+    row_.num_panels = count;
+    num_present_ = 0;
+    for (int32_t block = 0; block < count; ++block) num_present_ += row_.size(block);
+}
+
+// A ban may not hide what is broken.
+std::optional<float> RowSampler::fault_before_bans(const LogitRow& row, const SamplingState& state) {
+    if (row.candidates != nullptr) {
+        const float top = row.candidates->top(row.row);
+        return std::isfinite(top) ? std::nullopt : std::optional(top);
+    }
+    return state.has_mask() || !bans_.empty() ? find_fault() : std::nullopt;
 }
 
 void RowSampler::find_bans(const SamplingState& state) {
@@ -141,7 +176,7 @@ void RowSampler::keep_allowed(const SamplingState& state) {
     for (int32_t block = 0; block < row_.count(); ++block) {
         const int32_t size = row_.size(block);
         const uint64_t whole = ~uint64_t{0} >> (kLogitBlock - size);
-        const uint64_t allowed = state.allowed_in(block) & whole;
+        const uint64_t allowed = state.allowed_from(row_.first_id(block)) & whole;
         if (allowed == whole) continue;
         if (allowed == 0) {
             blocks_[block] = kNothing.data();
@@ -154,10 +189,12 @@ void RowSampler::keep_allowed(const SamplingState& state) {
     }
 }
 
-// A token's logit in a copy of its block; null for padding of the head, which is never chosen.
+// A token's logit in a copy of its block; null for padding of the head and what is not among candidates,
+// which are never chosen.
 float* RowSampler::own_logit(int32_t id) {
     if (id < 0 || id >= row_.num_logits) return nullptr;
-    const int32_t block = id / kLogitBlock;
+    const int32_t block = block_of(id);
+    if (block < 0) return nullptr;
     const float* const source = blocks_[block];
     const float* const begin = copies_.data();
     if (source < begin || source >= begin + num_copied_) {
@@ -166,11 +203,12 @@ float* RowSampler::own_logit(int32_t id) {
         blocks_[block] = copy;
         num_copied_ += kLogitBlock;
     }
-    return const_cast<float*>(blocks_[block]) + id % kLogitBlock;
+    return const_cast<float*>(blocks_[block]) + (id - row_.first_id(block));
 }
 
 // The best logit where no token can be drawn beside it: NaN, inf or -inf.
 std::optional<float> RowSampler::find_fault() {
+    if (row_.count() == 0) return -kInfinity;
     if (!find_best()) return std::numeric_limits<float>::quiet_NaN();
     return std::isfinite(scale_.max) ? std::nullopt : std::optional(scale_.max);
 }
@@ -180,17 +218,19 @@ bool RowSampler::find_best() {
     if (!kernels_.maxima(row_, block_max_.data())) return false;
     const auto best = std::max_element(block_max_.begin(), block_max_.end());
     scale_ = {*best, 1.0f};
-    const int32_t block = static_cast<int32_t>(best - block_max_.begin());
+    int32_t block = static_cast<int32_t>(best - block_max_.begin());
+    for (int32_t i = block + 1; i < row_.num_panels; ++i)
+        if (block_max_[i] == *best && row_.first_id(i) < row_.first_id(block)) block = i;
     const float* const first = blocks_[block];
-    best_id_ =
-        block * kLogitBlock + static_cast<int32_t>(std::find(first, first + row_.size(block), *best) - first);
+    const float* const place = std::find(first, first + row_.size(block), *best);
+    best_id_ = row_.first_id(block) + static_cast<int32_t>(place - first);
     return true;
 }
 
 // False when the survivors are not listed: they are then the first tokens of the ranking that have
 // units_wanted_.
 bool RowSampler::list_survivors(const SamplingWishes& wishes) {
-    const bool has_top_k = 0 < wishes.top_k && wishes.top_k < row_.num_logits;
+    const bool has_top_k = 0 < wishes.top_k && wishes.top_k < num_present_;
     bool is_listed = has_top_k;
     units_wanted_.reset();
     if (has_top_k) keep_top_k(wishes.top_k);
@@ -284,11 +324,11 @@ bool RowSampler::try_gather(float floor, float ceiling, int32_t limit) {
     const int32_t count = kernels_.collect(row_, block_max_.data(), floor, ceiling, limit, ids_.data());
     if (count > limit) return false;
     survivors_.resize(count);
-    for (int32_t i = 0; i < count; ++i) survivors_[i] = {rank_of(row_.at(ids_[i]), ids_[i]), 0};
+    for (int32_t i = 0; i < count; ++i) survivors_[i] = {rank_of(logit_at(ids_[i]), ids_[i]), 0};
     return true;
 }
 
-void RowSampler::gather(float floor, float ceiling) { try_gather(floor, ceiling, row_.num_logits); }
+void RowSampler::gather(float floor, float ceiling) { try_gather(floor, ceiling, num_present_); }
 
 // Fills in the units of the survivors and returns their sum.
 int64_t RowSampler::weigh() {
@@ -307,10 +347,10 @@ size_t RowSampler::shortest_prefix(int64_t wanted) { return shortest_prefix(want
 // Whether a token is among the shortest prefix of the ranking with `wanted` units: those before it have
 // fewer.
 bool RowSampler::is_within(int32_t id, int64_t wanted) {
-    const float logit = row_.at(id);
+    const float logit = logit_at(id);
     const int64_t above = kernels_.total_units(row_, block_max_.data(), scale_, logit);
     const int32_t num_equal =
-        kernels_.collect(row_, block_max_.data(), logit, logit, row_.num_logits, ids_.data());
+        kernels_.collect(row_, block_max_.data(), logit, logit, num_present_, ids_.data());
     const auto num_before =
         std::count_if(ids_.begin(), ids_.begin() + num_equal, [=](int32_t other) { return other < id; });
     int64_t own = 0;
@@ -375,11 +415,12 @@ int32_t RowSampler::draw_from_ranks(const NoiseKey& key) {
     for (int32_t block = 0; block < row_.count(); ++block) {
         if (scale_.score(block_max_[block]) + kLargestNoise < draw.total() - kRounding) continue;
         const float bar = static_cast<float>(draw.total() - kNoiseBelowTail - kRounding);
-        uint64_t able = kernels_.words_of_block(key, block * kLogitBlock, blocks_[block], row_.size(block),
-                                                scale_, bar, words);
+        const int32_t first_id = row_.first_id(block);
+        uint64_t able =
+            kernels_.words_of_block(key, first_id, blocks_[block], row_.size(block), scale_, bar, words);
         for (; able != 0; able &= able - 1) {
             const int32_t place = std::countr_zero(able);
-            const int32_t id = block * kLogitBlock + place;
+            const int32_t id = first_id + place;
             const float logit = blocks_[block][place];
             if (rank_of(logit, id) <= last_rank_) draw.consider(id, scale_.score(logit), words[place]);
         }
@@ -395,9 +436,9 @@ TokenReport RowSampler::report(int32_t token_id, int32_t num_best) {
     const auto logprob = [&](float logit) {
         return static_cast<float>(static_cast<double>(logit) - static_cast<double>(scale_.max) - log_total);
     };
-    TokenReport result{logprob(row_.at(token_id)), {}};
+    TokenReport result{logprob(logit_at(token_id)), {}};
     if (num_best == 0) return result;
-    keep_top_k(std::min(num_best, row_.num_logits));
+    keep_top_k(std::min(num_best, num_present_));
     std::sort(survivors_.begin(), survivors_.end(), ranks_before);
     for (const RankedToken& token : survivors_) {
         const float value = logprob(logit_of(token.rank));

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <vector>
 
+#include "candidates.h"
 #include "kernels/sample.h"
+#include "rank.h"
 #include "sampling_state.h"
 
 namespace twostroke {
@@ -37,34 +38,37 @@ struct RankedToken {
     int64_t units;
 };
 
-// Logits as numbers that fall as the logit rises; the id breaks ties. Zero has one sign.
-inline uint64_t rank_of(float logit, int32_t id) {
-    const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);
-    const uint32_t falling = bits >> 31 != 0 ? bits : ~bits & 0x7FFFFFFF;
-    return static_cast<uint64_t>(falling) << 32 | static_cast<uint32_t>(id);
-}
-
-inline int32_t id_of(uint64_t rank) { return static_cast<int32_t>(rank & 0xFFFFFFFF); }
-
-inline float logit_of(uint64_t rank) {
-    const uint32_t falling = static_cast<uint32_t>(rank >> 32);
-    return std::bit_cast<float>(falling >> 31 != 0 ? falling : ~falling & 0x7FFFFFFF);
-}
-
 inline bool ranks_before(const RankedToken& a, const RankedToken& b) { return a.rank < b.rank; }
 
 // The fewest units that are at least `share` of `total`.
 int64_t units_of_share(double share, int64_t total);
+
+// Where the logits of a row are: all of them, or what a head handed on of them.
+struct LogitRow {
+    const float* logits = nullptr;
+    const Candidates* candidates = nullptr;  // instead of logits
+    int32_t row = 0;                         // of candidates
+};
 
 // One thread's working memory; it grows to the largest row and stays. Cache lines of its own, as in pool.h.
 class alignas(128) RowSampler {
   public:
     explicit RowSampler(const SampleKernels& kernels) : kernels_(kernels) {}
 
-    RowChoice sample(const float* logits, int32_t num_logits, const SamplingState& state);
+    RowChoice sample(const LogitRow& row, int32_t num_logits, const SamplingState& state);
 
   private:
-    void view(const float* logits, int32_t num_logits);
+    void view(const LogitRow& row, int32_t num_logits);
+    void view_whole(const float* logits);
+    void view_panels(const Candidates& candidates, int32_t row);
+    std::optional<float> fault_before_bans(const LogitRow& row, const SamplingState& state);
+    int32_t block_of(int32_t id) const {
+        return row_.first_ids == nullptr ? id / kLogitBlock : places_[id / kPanelRows];
+    }
+    float logit_at(int32_t id) const {
+        const int32_t block = block_of(id);
+        return blocks_[block][id - row_.first_id(block)];
+    }
     void find_bans(const SamplingState& state);
     bool adjust(const SamplingState& state);
     void penalise(Stage stage, const SamplingState& state);
@@ -109,11 +113,15 @@ class alignas(128) RowSampler {
 
     const SampleKernels& kernels_;
     std::vector<const float*> blocks_;
+    std::vector<int32_t> first_ids_;  // where blocks are panels
+    std::vector<int32_t> places_;     // per panel: the block that it is, or -1
+    std::vector<Candidates::FoundPanel> panels_;
     std::vector<float> copies_;  // blocks with changed tokens
     size_t num_copied_ = 0;      // floats of copies_ in use
     std::vector<float> block_max_;
     std::vector<float> maxima_;
     LogitBlocks row_{};
+    int32_t num_present_ = 0;  // logits in the blocks
     ScoreScale scale_{};
     int32_t best_id_ = 0;
     std::optional<int64_t>

@@ -40,6 +40,35 @@ void SamplingState::add_bans(TokenIds& ids, TokenIds& scratch) const {
     history_.add_repeated_ends(wishes_.no_repeat_ngram_size, ids, scratch);
 }
 
+int32_t SamplingState::num_enough() const {
+    const bool looks_far_back = wishes_.has_dry() || wishes_.no_repeat_ngram_size > 0;
+    if (wishes_.num_logprobs || looks_far_back) return 0;  // what looks back would be done a second time
+    if (wishes_.temperature == 0) return 1;
+    for (const Stage stage : stages_.chain) {
+        if (stage == Stage::top_k) break;
+        if (stage != Stage::temperature || wishes_.dynatemp_range > 0) return 0;
+    }
+    return wishes_.top_k;
+}
+
+void SamplingState::add_changed(TokenIds& ids, TokenIds& scratch) const {
+    add_bans(ids, scratch);
+    for (const TokenBias& token : biases_) ids.push_back(token.id);
+    if (!penalises_row()) return;
+    for (const SeenToken& token : seen_) ids.push_back(token.id);
+}
+
+bool SamplingState::raises_logits() const {
+    const bool rewards =
+        wishes_.repetition_penalty < 1 || wishes_.presence_penalty < 0 || wishes_.frequency_penalty < 0;
+    return (penalises_row() && rewards) ||
+           std::any_of(biases_.begin(), biases_.end(), [](const TokenBias& token) { return token.bias > 0; });
+}
+
+bool SamplingState::penalises_row() const {
+    return std::find(stages_.row.begin(), stages_.row.end(), Stage::penalties) != stages_.row.end();
+}
+
 // The token at this place enters the window of the penalties, and the one it pushes out leaves.
 void SamplingState::see(size_t place) {
     if (!wishes_.has_penalties()) return;

@@ -34,14 +34,15 @@ class SamplingState {
 
     // Only tokens whose bit is set may be drawn next; no words: every token.
     void allow(std::vector<uint32_t> words) { allowed_ = std::move(words); }
-    // A bit per id from 64 * block on.
-    uint64_t allowed_in(int32_t block) const {
-        const size_t word = static_cast<size_t>(block) * 2;
+    // A bit per id from a multiple of 32 on.
+    uint64_t allowed_from(int32_t first_id) const {
+        const size_t word = static_cast<size_t>(first_id) / 32;
         const uint64_t low = word < allowed_.size() ? allowed_[word] : 0;
         const uint64_t high = word + 1 < allowed_.size() ? allowed_[word + 1] : 0;
         return low | high << 32;
     }
     bool has_mask() const { return !allowed_.empty(); }
+    const std::vector<uint32_t>& allowed() const { return allowed_; }
     // Empty from their first position on.
     const std::vector<int32_t>& late_ids() const {
         static const std::vector<int32_t> kNone;
@@ -52,6 +53,13 @@ class SamplingState {
     const StagePlan& stages() const { return stages_; }
     // Whether a weight or noise is needed of every token, not of the best alone.
     bool weighs_all() const { return !stages_.chain.empty() || wishes_.weighs_all(); }
+    // So many of the best tokens are all that a draw looks at, of those that may come and with what changes
+    // logits done to them; 0: it looks at more.
+    int32_t num_enough() const;
+    // Adds every token whose logit may be changed before others are left out. `num_enough` is not 0.
+    void add_changed(TokenIds& ids, TokenIds& scratch) const;
+    // Whether such a change may raise a logit.
+    bool raises_logits() const;
     const TokenHistory& history() const { return history_; }
     // Adds every token that may not come next, whatever its logit, but for those a mask leaves out.
     void add_bans(TokenIds& ids, TokenIds& scratch) const;
@@ -86,6 +94,7 @@ class SamplingState {
     uint32_t position;  // of the token to come
 
   private:
+    bool penalises_row() const;
     SeenToken& entry_of(int32_t token_id);
     void see(size_t place);
     void forget(size_t place);

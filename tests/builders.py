@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.builders_cost import make_cost
+from tests.sample.sampling_builders import hand_on
 from twostroke.cache.cache import KVCache
 from twostroke.cache.config import CacheConfig
 from twostroke.core.clock import VirtualClock
@@ -65,6 +66,11 @@ class ScriptedReader:
                     length = int(first_pos) + int(index) - start + 1
                     context = [int(self._slots[table[p // block_size], p % block_size]) for p in range(length)]
                     logits[out] = self.law(context)
+        if step.candidates is not None:
+            hand_on(step.candidates, logits, isa="portable")
+            for out in range(len(logits)):
+                if not step.candidates.wants_all(out):
+                    logits[out] = np.nan  # nobody may look there
         return logits
 
     def law(self, context: Sequence[int]) -> npt.NDArray[np.float32]:
@@ -135,6 +141,7 @@ class Bench:
         new_text: Callable[[Request], ByteText] = lambda request: ByteText(),
         speculator: Speculator | None = None,
         clock: VirtualClock | None = None,
+        asks_candidates: bool = False,
     ) -> None:
         config = config or SchedulerConfig(max_rows=8, max_step_tokens=32, max_chunk_tokens=32)
         self.clock = clock or VirtualClock()
@@ -164,6 +171,7 @@ class Bench:
             new_text=new_text,
             speculator=speculator,
             new_chooser=lambda request: BeamChooser(request, text_of=text_of_bytes),
+            asks_candidates=asks_candidates,
         )
         self._next = 0
 

@@ -148,6 +148,7 @@ def make_drafter(
     context: int = 10_000,
     max_step_tokens: int = 64,
     cost: StepCost | None = None,
+    asks_candidates: bool = False,
 ) -> ModelDrafter:
     """A scripted model that reads along; next to free unless told, its steps take a ScriptedReader's time."""
     clock = clock or VirtualClock()
@@ -157,6 +158,7 @@ def make_drafter(
         cache=cache,
         binder=Binder(cache, num_groups=1, max_tokens=max_step_tokens, max_rows=32, max_blocks=num_blocks),
         sampler=Sampler(VOCAB),
+        asks_candidates=asks_candidates,
         clock=clock,
         fit=StepCostFit(cost or make_cost(base_s=1e-5), is_measured=True),
         kv_size=KVSize(

@@ -12,17 +12,25 @@ namespace twostroke {
 // Logits are looked at in blocks, so that a glance at the maximum of a block can spare its content.
 inline constexpr int32_t kLogitBlock = 64;
 
-// A row of logits as pointers to its blocks: those with penalised tokens are copies.
+// A row of logits as pointers to its blocks: those with penalised tokens are copies. Of a whole row, block
+// after block; of one whose other logits nobody looks at, some panels.
 struct LogitBlocks {
     const float* const* blocks;
-    int32_t num_logits;
+    int32_t num_logits;                  // of the whole row
+    const int32_t* first_ids = nullptr;  // of panels, in no order
+    int32_t num_panels = 0;
 
-    int32_t count() const { return (num_logits + kLogitBlock - 1) / kLogitBlock; }
-    int32_t size(int32_t block) const {
-        const int32_t left = num_logits - block * kLogitBlock;
-        return left < kLogitBlock ? left : kLogitBlock;
+    int32_t count() const {
+        return first_ids != nullptr ? num_panels : (num_logits + kLogitBlock - 1) / kLogitBlock;
     }
-    float at(int32_t id) const { return blocks[id / kLogitBlock][id % kLogitBlock]; }
+    int32_t first_id(int32_t block) const {
+        return first_ids != nullptr ? first_ids[block] : block * kLogitBlock;
+    }
+    int32_t size(int32_t block) const {
+        const int32_t most = first_ids != nullptr ? kPanelRows : kLogitBlock;
+        const int32_t left = num_logits - first_id(block);
+        return left < most ? left : most;
+    }
 };
 
 // score = (logit - max) * inverse_temperature; weight = exp(score); units = weight in whole multiples of
@@ -76,7 +84,7 @@ struct SampleKernels {
     void (*keep)(const float* block, int32_t n, uint64_t bits, float* out);
     // The maximum of each block. False when a logit is NaN; the maxima mean nothing then.
     bool (*maxima)(const LogitBlocks& row, float* block_max);
-    // Ascending ids of the logits from `floor` up to `ceiling`; returns how many, or some number beyond
+    // Ids of the logits from `floor` up to `ceiling`, block by block; returns how many, or some number beyond
     // `most` once they are more. Room for every id of the row.
     int32_t (*collect)(const LogitBlocks& row, const float* block_max, float floor, float ceiling,
                        int32_t most, int32_t* ids);
@@ -90,6 +98,10 @@ struct SampleKernels {
     // or whose word is at least kTailWord.
     uint64_t (*words_of_block)(const NoiseKey& key, int32_t first_id, const float* block, int32_t n,
                                ScoreScale scale, float bar, uint32_t* words);
+    // Of rows of `n` <= kPanelRows logits, `stride` apart: which have one that is not below the row's bar,
+    // and the largest logit of each of these. NaN is below nothing and the largest of all.
+    int32_t (*reach)(const float* tile, size_t stride, int32_t num_rows, int32_t n, const float* bars,
+                     int32_t* rows, float* largest);
 };
 
 void portable_fill_sample(KernelTable& table);

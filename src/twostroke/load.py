@@ -271,6 +271,7 @@ def _load_draft(draft: _OpenedDraft, own: _Own, *, config: Config, clock: Clock,
         fit=_cost_fit(_step_counts(program, fold_costs(program, kv_precision=precision)), measured),
         kv_size=size,
         max_step_tokens=limits.max_step_tokens,
+        asks_candidates=reader.brings_candidates,
     )
     drafter.warm_up()
     return drafter
@@ -410,6 +411,7 @@ def _engine(own: _Own, *, clock: Clock, fit: StepCostFit, speculator: Speculator
         new_text=lambda request: _detokenizer(request, tokenizer),
         speculator=speculator,
         pooler=None if pooling is None else Pooler(pooling.kind),
+        asks_candidates=own.reader.brings_candidates,
         new_chooser=lambda request: BeamChooser(request, text_of=partial(_text_of, request, tokenizer)),
     )
 

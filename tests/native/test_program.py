@@ -93,7 +93,7 @@ def test_phases_run_on_their_own_threads_with_the_same_bits(num_tokens: int) -> 
     native_step = reader._bound.step
 
     def watched(*arguments: Any) -> str:
-        seen.append(arguments[-1])
+        seen.append(arguments[-2])
         return native_step(*arguments)
 
     reader._bound = SimpleNamespace(step=watched)  # type: ignore[assignment]

@@ -10,6 +10,7 @@ from tests.builders import Listener
 from tests.builders_drafts import Forced
 from tests.builders_gguf import write_gemma3, write_llama
 from tests.parity.test_schedules import BLOCK_SIZE, GREEDY, PROMPTS, QUIET, SEEDED, Lab, random_schedule
+from twostroke._native import Candidates
 from twostroke.core.account import StepRecord
 from twostroke.core.request import Request
 from twostroke.core.sequence import Sequence
@@ -116,8 +117,10 @@ class CountingBinder:
         self.counts: list[int] = []
         self._binder = binder
 
-    def bind(self, plan: StepPlan, sequences: Mapping[int, Sequence], *, wanted: Words | None) -> BoundStep:
-        step = self._binder.bind(plan, sequences, wanted=wanted)
+    def bind(
+        self, plan: StepPlan, sequences: Mapping[int, Sequence], *, wanted: Words | None, candidates: Candidates | None
+    ) -> BoundStep:
+        step = self._binder.bind(plan, sequences, wanted=wanted, candidates=candidates)
         self.counts.append(len(step.selected))
         return step
 

@@ -62,14 +62,29 @@ class HashingSampler(Sampler):
         self.hashes: dict[int, bytes] = {}
 
     def sample(
-        self, logits: npt.NDArray[np.float32], rows: Sequence[SamplingRow], *, at: Sequence[int] | None = None
+        self,
+        logits: npt.NDArray[np.float32],
+        rows: Sequence[SamplingRow],
+        *,
+        at: Sequence[int] | None = None,
+        candidates: _native.Candidates | None = None,
     ) -> list[SampledToken]:
-        tokens = super().sample(logits, rows, at=at)
-        for row, token, values in zip(rows, tokens, logits if at is None else logits[list(at)], strict=True):
+        tokens = super().sample(logits, rows, at=at, candidates=candidates)
+        for row, token, source in zip(rows, tokens, range(len(rows)) if at is None else at, strict=True):
             before = self.hashes.get(row.sequence_id, b"")
-            data = before + values.tobytes() + token.token_id.to_bytes(4, "little")
+            data = before + _seen(logits, candidates, source) + token.token_id.to_bytes(4, "little")
             self.hashes[row.sequence_id] = hashlib.blake2b(data, digest_size=16).digest()
         return tokens
+
+
+def _seen(logits: npt.NDArray[np.float32], candidates: _native.Candidates | None, source: int) -> bytes:
+    """What a token was chosen from."""
+    if candidates is None or candidates.wants_all(source):
+        seen = logits[source]
+    else:
+        panels = sorted(candidates.found(source))
+        seen = np.concatenate([np.array([panel, *values], np.float32) for panel, values in panels])
+    return bytes(seen.tobytes())
 
 
 @dataclass(frozen=True)
@@ -97,7 +112,10 @@ def random_schedule(seed: int) -> Schedule:
 class Lab:
     """One model, run under many schedules."""
 
-    def __init__(self, source: ModelSource, *, precision: Precision, isa: str | None = None) -> None:
+    def __init__(
+        self, source: ModelSource, *, precision: Precision, isa: str | None = None, asks_candidates: bool = False
+    ) -> None:
+        self.asks_candidates = asks_candidates
         self.source = source
         self.program: Program = build_program(source)
         self.precision = precision
@@ -188,7 +206,9 @@ class Lab:
             new_text=lambda request: ByteText(),
             speculator=speculator,
             new_chooser=lambda request: BeamChooser(request, text_of=text_of_bytes),
+            asks_candidates=self.asks_candidates,
         )
+        assert reader.brings_candidates
         return engine, sampler, cache, scheduler
 
 

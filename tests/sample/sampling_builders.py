@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twostroke._native import Candidates
 from twostroke.core.request import Request
 from twostroke.params import SamplingParams
 from twostroke.sample.sampler import Sampler, SamplingRow
@@ -64,6 +65,22 @@ def draw(logits: Sequence[float], num_draws: int, *, choice_index: int = 0, **re
         rows.append(SamplingRow(position, state))
     matrix = np.broadcast_to(np.array(logits, dtype=np.float32), (num_draws, len(logits)))
     return np.array([token.token_id for token in sampler.sample(matrix, rows)])
+
+
+def hand_on(
+    candidates: Candidates, logits: NDArray[np.float32], *, isa: str, num_threads: int = 1, seed: int | None = None
+) -> None:
+    """All panels of `logits` [rows, vocab] as a head's threads come by them: in turn, or in an order of this seed.
+
+    Behind the vocabulary there is padding, which is NaN.
+    """
+    num_panels = -(-logits.shape[1] // 32) + 1
+    padded = np.full((len(logits), 32 * num_panels), np.nan, np.float32)
+    padded[:, : logits.shape[1]] = logits
+    rng = np.random.default_rng(seed)
+    for panel in range(num_panels) if seed is None else rng.permutation(num_panels):
+        tile = np.ascontiguousarray(padded[:, 32 * panel : 32 * panel + 32])
+        candidates.take(tile, panel=int(panel), worker=int(rng.integers(num_threads)), isa=isa)
 
 
 def chi_square_z(draws: NDArray[np.intp], law: Sequence[float]) -> float:

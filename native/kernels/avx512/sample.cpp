@@ -90,7 +90,7 @@ int32_t collect(const LogitBlocks& row, const float* block_max, float floor, flo
             const __m512 x = _mm512_maskz_loadu_ps(valid, row.blocks[block] + i);
             const __mmask16 found = _mm512_mask_cmp_ps_mask(
                 _mm512_mask_cmp_ps_mask(valid, x, low, _CMP_GE_OQ), x, high, _CMP_LE_OQ);
-            const __m512i id = _mm512_add_epi32(lanes, _mm512_set1_epi32(block * kLogitBlock + i));
+            const __m512i id = _mm512_add_epi32(lanes, _mm512_set1_epi32(row.first_id(block) + i));
             const int32_t num_found = __builtin_popcount(found);
             // Compressed in a register and stored whole lanes at a time: a compressing store is slow on
             // Zen 4.
@@ -226,7 +226,28 @@ uint64_t words_of_block(const NoiseKey& key, int32_t first_id, const float* bloc
     return able;
 }
 
-constexpr SampleKernels kSample = {keep, maxima, collect, total_units, units, words_of, words_of_block};
+int32_t reach(const float* tile, size_t stride, int32_t num_rows, int32_t n, const float* bars, int32_t* rows,
+              float* largest) {
+    const __mmask16 low = first_lanes(n), high = n > 16 ? first_lanes(n - 16) : __mmask16{0};
+    const __m512 none = _mm512_set1_ps(-HUGE_VALF);
+    int32_t count = 0;
+    for (int32_t row = 0; row < num_rows; ++row) {
+        const float* x = tile + row * stride;
+        const __m512 bar = _mm512_set1_ps(bars[row]);
+        const __m512 front = _mm512_mask_loadu_ps(none, low, x);
+        const __m512 back = _mm512_mask_loadu_ps(none, high, x + 16);
+        const __mmask16 hits = _mm512_mask_cmp_ps_mask(low, front, bar, _CMP_NLT_UQ) |
+                               _mm512_mask_cmp_ps_mask(high, back, bar, _CMP_NLT_UQ);
+        if (hits == 0) continue;
+        rows[count] = row;
+        const bool has_nan = _mm512_cmp_ps_mask(front, back, _CMP_UNORD_Q) != 0;
+        largest[count++] = has_nan ? NAN : _mm512_reduce_max_ps(_mm512_max_ps(front, back));
+    }
+    return count;
+}
+
+constexpr SampleKernels kSample = {keep,  maxima,   collect,        total_units,
+                                   units, words_of, words_of_block, reach};
 
 }  // namespace
 

@@ -42,7 +42,7 @@ int32_t collect(const LogitBlocks& row, const float* block_max, float floor, flo
         if (block_max[block] < floor) continue;
         const float* x = row.blocks[block];
         for (int32_t i = 0; i < row.size(block); ++i) {
-            ids[count] = block * kLogitBlock + i;
+            ids[count] = row.first_id(block) + i;
             count += x[i] >= floor && x[i] <= ceiling;
         }
     }
@@ -118,7 +118,31 @@ uint64_t words_of_block(const NoiseKey& key, int32_t first_id, const float* bloc
     return able;
 }
 
-constexpr SampleKernels kSample = {keep, maxima, collect, total_units, units, words_of, words_of_block};
+template <int32_t N>
+bool reaches(const float* x, int32_t n, float bar) {
+    uint32_t num_below = 0;
+    const int32_t count = N > 0 ? N : n;
+    for (int32_t i = 0; i < count; ++i) num_below += x[i] < bar;
+    return num_below != static_cast<uint32_t>(count);
+}
+
+int32_t reach(const float* tile, size_t stride, int32_t num_rows, int32_t n, const float* bars, int32_t* rows,
+              float* largest) {
+    int32_t count = 0;
+    for (int32_t row = 0; row < num_rows; ++row) {
+        const float* x = tile + row * stride;
+        const bool is_hit =
+            n == kPanelRows ? reaches<kPanelRows>(x, n, bars[row]) : reaches<0>(x, n, bars[row]);
+        if (!is_hit) continue;
+        rows[count] = row;
+        if (!maxima({&x, n}, &largest[count])) largest[count] = NAN;
+        ++count;
+    }
+    return count;
+}
+
+constexpr SampleKernels kSample = {keep,  maxima,   collect,        total_units,
+                                   units, words_of, words_of_block, reach};
 
 }  // namespace
 

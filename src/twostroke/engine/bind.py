@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from twostroke._native import Candidates
 from twostroke.cache.cache import KVCache
 from twostroke.core.step import StepPlan
 from twostroke.program.program import BoundStep
@@ -41,7 +42,12 @@ class Binder:
         self._selected = np.zeros(max_tokens, np.int32)  # a row with drafts selects several tokens
 
     def bind(
-        self, plan: StepPlan, texts: Mapping[int, Text], *, wanted: npt.NDArray[np.uint32] | None = None
+        self,
+        plan: StepPlan,
+        texts: Mapping[int, Text],
+        *,
+        wanted: npt.NDArray[np.uint32] | None = None,
+        candidates: Candidates | None = None,
     ) -> BoundStep:
         """Lay the rows of `plan` out one after the other; `texts` are those of its sequences."""
         at = num_selected = 0
@@ -69,6 +75,7 @@ class Binder:
             block_tables=tuple(table[:num_rows] for table in self._tables),
             selected=self._selected[:num_selected],
             wanted=wanted,
+            candidates=candidates,
         )
 
     def bind_all(self, sequence_id: int, token_ids: list[int], *, start_pos: int) -> BoundStep:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from twostroke._native import Candidates
 from twostroke.cache.cache import KVCache
 from twostroke.core.clock import Clock
 from twostroke.core.event import NoDraft
@@ -72,6 +73,7 @@ class ModelDrafter:
     fit: StepCostFit
     kv_size: KVSize
     max_step_tokens: int
+    asks_candidates: bool = False  # its reader can bring them
     total_s: float = 0.0
     _followers: dict[int, _Follower] = field(default_factory=dict)
     _full: set[int] = field(default_factory=set)  # sequences for which the store had no room
@@ -215,11 +217,12 @@ class ModelDrafter:
 
     def _round(self, rows: Seq[RowPlan], guesses: Mapping[int, list[int]], limits: Mapping[int, int]) -> list[RowPlan]:
         """One step, a guess for each sequence that was read to its end; the rows of those that guess on."""
-        logits = self._run(rows, self._followers)
+        guessing = [self._sampling_row(row.sequence_id) for row in rows if row.needs_logits]
+        candidates = self.sampler.ask(guessing) if guessing and self.asks_candidates else None
+        logits = self._run(rows, self._followers, candidates)
         for row in rows:
             self._followers[row.sequence_id].num_computed += row.num_tokens
-        guessing = [row.sequence_id for row in rows if row.needs_logits]
-        tokens = self.sampler.sample(logits, [self._sampling_row(each) for each in guessing]) if guessing else []
+        tokens = self.sampler.sample(logits, guessing, candidates=candidates) if guessing else []
         going_on = []
         for token in tokens:
             sequence_id, follower = token.sequence_id, self._followers[token.sequence_id]
@@ -242,10 +245,12 @@ class ModelDrafter:
         follower.num_told += len(follower.token_ids) - first
         return SamplingRow(sequence_id, follower.sampling)
 
-    def _run(self, rows: Seq[RowPlan], texts: Mapping[int, Text]) -> npt.NDArray[np.float32]:
+    def _run(
+        self, rows: Seq[RowPlan], texts: Mapping[int, Text], candidates: Candidates | None = None
+    ) -> npt.NDArray[np.float32]:
         start_s = self.clock.now()
         self.total_s += self.cost().seconds(rows)
-        logits = self.reader.run(self.binder.bind(StepPlan(0, tuple(rows)), texts))
+        logits = self.reader.run(self.binder.bind(StepPlan(0, tuple(rows)), texts, candidates=candidates))
         self.fit.observe(rows, wall_s=self.clock.now() - start_s)
         return logits
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from twostroke._native import Candidates
 from twostroke.cache.cache import KVCache
 from twostroke.core.account import StepRecord
 from twostroke.core.clock import Clock
@@ -19,6 +20,7 @@ from twostroke.core.step import Fork, SampledToken, StepPlan, StepResult, TokenL
 from twostroke.core.strategy import Chooser, Speculator
 from twostroke.engine.beam_stream import BeamStream
 from twostroke.engine.bind import Binder
+from twostroke.engine.candidates import ask_candidates
 from twostroke.engine.cost_fit import StepCostFit
 from twostroke.engine.embedding_stream import EmbeddingStream
 from twostroke.engine.kv_store import KVSize, kv_usage, kv_usage_of_beams
@@ -73,8 +75,12 @@ class Engine:
         new_chooser: Callable[[Request], Chooser],
         speculator: Speculator | None = None,
         pooler: Pooler | None = None,
+        asks_candidates: bool = False,
     ) -> None:
-        """With a pooler it embeds: prompts come to vectors instead of tokens, by a binder that selects all."""
+        """With a pooler it embeds: prompts come to vectors instead of tokens, by a binder that selects all.
+
+        `asks_candidates`: the reader can bring them where not all logits are needed.
+        """
         self._reader = reader
         self._scheduler = scheduler
         self._cache = cache
@@ -88,6 +94,7 @@ class Engine:
         self._new_chooser = new_chooser
         self.speculator = speculator
         self._pooler = pooler
+        self._asks_candidates = asks_candidates
         self._wanted = WantedTokens(sampler.vocab_size)
         self._live: dict[str, Live] = {}
         self._started: dict[str, Live] = {}  # of these, who had a row already
@@ -166,10 +173,11 @@ class Engine:
         self._take_back(plan)
         planned_s = self._clock.now()
         wanted = self._wanted.of(plan, self._members)
+        candidates = ask_candidates(self._sampler, plan, self._members) if self._asks_candidates else None
         mask_s = self._clock.now() - planned_s
-        logits = self._run(plan, wanted)
+        logits = self._run(plan, wanted, candidates)
         logits_s = self._clock.now()
-        tokens = self._sample(plan, logits)
+        tokens = self._sample(plan, logits, candidates)
         times = _StepTimes(start_s, logits_s, self._clock.now(), draft_s=drafted_s - start_s, mask_s=mask_s)
         result = self._decide(plan, tokens)
         finished = self._scheduler.commit(result)
@@ -189,7 +197,9 @@ class Engine:
         ]
         return self.speculator.draft(decoding, self._fit.cost())
 
-    def _run(self, plan: StepPlan, wanted: Words | None) -> npt.NDArray[np.float32] | str:
+    def _run(
+        self, plan: StepPlan, wanted: Words | None, candidates: Candidates | None
+    ) -> npt.NDArray[np.float32] | str:
         """Logits of the rows that need them, or what went wrong: the step's rows fail, the engine goes on."""
         try:
             for copy in plan.copies:
@@ -197,19 +207,21 @@ class Engine:
             sequences: Mapping[int, Sequence] = {
                 row.sequence_id: self._members[row.sequence_id].sequence for row in plan.rows
             }
-            return self._reader.run(self._binder.bind(plan, sequences, wanted=wanted))
+            return self._reader.run(self._binder.bind(plan, sequences, wanted=wanted, candidates=candidates))
         except KernelError as error:
             logger.error("step %d failed: %s", plan.step_id, error)
             return str(error)
 
-    def _sample(self, plan: StepPlan, logits: npt.NDArray[np.float32] | str) -> tuple[SampledToken, ...]:
+    def _sample(
+        self, plan: StepPlan, logits: npt.NDArray[np.float32] | str, candidates: Candidates | None
+    ) -> tuple[SampledToken, ...]:
         if isinstance(logits, str):
             return tuple(SampledToken(row.sequence_id, 0, error=logits) for row in plan.rows)
         if self._pooler is not None:
             vectors = self._pooler.take(plan, logits)
             return tuple(self._embedded(sequence_id, vector) for sequence_id, vector in vectors.items())
         failures = score_prompts(self._sampler, logits, plan, self._members)
-        return (*failures, *draw_tokens(self._sampler, logits, plan, self._members))
+        return (*failures, *draw_tokens(self._sampler, logits, plan, self._members, candidates=candidates))
 
     def _embedded(self, sequence_id: int, vector: npt.NDArray[np.float64]) -> SampledToken:
         """A prompt's vector goes to its stream; the token that stands for it ends the sequence."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from twostroke._native import Candidates
 from twostroke.core.step import RowPlan, SampledToken, StepPlan
 from twostroke.engine.live import Member
 from twostroke.sample.sampler import Sampler
@@ -26,10 +27,16 @@ class _Place(NamedTuple):
 
 
 def draw_tokens(
-    sampler: Sampler, logits: npt.NDArray[np.float32], plan: StepPlan, members: Mapping[int, Member]
+    sampler: Sampler,
+    logits: npt.NDArray[np.float32],
+    plan: StepPlan,
+    members: Mapping[int, Member],
+    *,
+    candidates: Candidates | None = None,
 ) -> list[SampledToken]:
     """Tokens in rounds, each sequence's in their order. `logits` [rows, vocab] are those of the plan, row by row.
 
+    Rows of `candidates` stand for theirs where they were enough.
     The sampling row of a sequence grows by each drawn token, its grammar too, unless a chooser decides about it.
     """
     places, start = [], 0
@@ -40,7 +47,7 @@ def draw_tokens(
     drawn: list[SampledToken] = []
     while places:
         rows, at = [place.member.sampling for place in places], [place.logits_row for place in places]
-        tokens = sampler.sample(logits, rows, at=at)
+        tokens = sampler.sample(logits, rows, at=at, candidates=candidates)
         drawn += tokens
         places = [place for place in map(_behind, places, tokens) if place is not None]
     return drawn

@@ -74,9 +74,13 @@ class NativeReader:
             raise KernelError(f"the program cannot run here: {error}") from error
 
     def run(self, step: BoundStep) -> FloatArray:
-        """Logits [num_selected, vocab], or states [num_selected, width], overwritten by the next run."""
+        """Logits [num_selected, vocab], or states [num_selected, width], overwritten by the next run.
+
+        Rows with candidates are not written, and where all have them there may be none.
+        """
         num_selected, num_tokens = len(step.selected), len(step.token_ids)
-        if num_selected > len(self._output):
+        are_written = step.candidates is None or step.candidates.num_whole > 0
+        if are_written and num_selected > len(self._output):
             self._output = np.empty((num_selected, self._program.output_width), np.float32)
         try:
             problem = self._bound.step(
@@ -88,6 +92,7 @@ class NativeReader:
                 self._output,
                 step.wanted,
                 self.threads.decode if num_tokens <= FEW_TOKENS else self.threads.prefill,
+                step.candidates,
             )
         except (RuntimeError, TypeError) as error:
             raise KernelError(f"step did not run: {error}") from error
@@ -106,6 +111,11 @@ class NativeReader:
     def kv_bytes_per_block(self) -> tuple[int, ...]:
         """Bytes of one block over all layers, per KV group."""
         return tuple(self._store.block_bytes(group) for group in range(len(self._program.kv_groups)))
+
+    @property
+    def brings_candidates(self) -> bool:
+        """Whether a step may ask for candidates instead of logits."""
+        return self._bound.brings_candidates
 
     @property
     def pool(self) -> _native.Pool:

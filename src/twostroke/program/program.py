@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from twostroke._native import Candidates
 from twostroke.program.op import Attrs, Op
 
 
@@ -106,7 +107,8 @@ class BoundStep:
     block_tables[g][r, j] is the block of KV group g that holds positions [j * block_size, ...) of row
     r; -1 where a window left a blank, anything past the row's end. `selected` are token indices, ascending.
     `wanted` has a bit per vocabulary id, id i in bit i % 32 of word i // 32: logits of words without a bit, or past
-    their end, are looked at by nobody and need not be computed; None wants all.
+    their end, are looked at by nobody and need not be computed; None wants all. `candidates` has a row per selected
+    token: where less than all logits is wanted of it, none are written and what there is to choose from comes there.
     """
 
     token_ids: npt.NDArray[np.int32]  # [num_tokens]
@@ -115,3 +117,4 @@ class BoundStep:
     block_tables: tuple[npt.NDArray[np.int32], ...]  # per KV group [num_rows, max_blocks]
     selected: npt.NDArray[np.int32]  # [num_selected]
     wanted: npt.NDArray[np.uint32] | None = None
+    candidates: Candidates | None = None

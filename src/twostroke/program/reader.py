@@ -26,7 +26,7 @@ class Reader(Protocol):
     def run(self, step: BoundStep) -> npt.NDArray[np.float32]:
         """Logits [num_selected, vocab], or states [num_selected, width] of a program without a head.
 
-        Valid until the next run. Raises KernelError.
+        Valid until the next run. Of rows with candidates there are none. Raises KernelError.
         """
         ...
 

@@ -5,7 +5,7 @@ One function per op, spelled like it. `activations="f32"` computes with the stor
 (it judges kernels). Sums are NumPy's: compare with a tolerance, not bits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,6 +39,7 @@ from twostroke.program.quant import TENSOR_TYPES, Arithmetic, FloatArray, Stored
 from twostroke.program.reader import KVSpec
 
 A8_GROUP = 32  # inputs that share one scale
+PANEL = 32  # ids whose logits are computed, and handed on, together
 A8_SMALLEST = np.float32(2.0**-100)  # below it a group counts as zero: the inverse of its scale would overflow
 
 
@@ -83,6 +84,37 @@ def rope(x: FloatArray, positions: npt.NDArray[np.int64], table: RopeTable, attr
     turned[..., first] = a * cos - b * sin
     turned[..., second] = b * cos + a * sin
     return turned.reshape(x.shape)
+
+
+def candidates(
+    logits: FloatArray,
+    *,
+    k: int,
+    allowed: npt.NDArray[np.bool_] | None = None,
+    changed: Sequence[int] = (),
+    may_rise: bool = False,
+) -> set[int]:
+    """The panels that a head hands on of a row of logits [vocab]: where the best `k` are, once `changed` changed.
+
+    A panel is PANEL ids; panels rank by the largest logit that is allowed and does not change, then by number. They are
+    the best `k`; but a panel with a token that changes is one of them if its logits may rise, or else if by all that is
+    allowed it would rank before the last of the `k`.
+    """
+    stays = np.isin(np.arange(len(logits)), changed, invert=True)
+    may_come = np.ones(len(logits), np.bool_) if allowed is None else allowed
+    known, possible = _ranks(logits, may_come & stays), _ranks(logits, may_come)
+    best = sorted(known.values())[:k]
+    last = best[-1] if len(best) == k else (np.inf, 0)
+    watched = {token_id // PANEL for token_id in changed}
+    kept = watched if may_rise else {panel for panel in watched & possible.keys() if possible[panel] <= last}
+    return kept | {panel for panel in known.keys() - watched if known[panel] <= last}
+
+
+def _ranks(logits: FloatArray, counts: npt.NDArray[np.bool_]) -> dict[int, tuple[float, int]]:
+    """Of panels with a logit that counts: the lowest is the best."""
+    starts = np.arange(0, len(logits), PANEL)
+    largest = np.maximum.reduceat(np.where(counts, logits, np.float32(-np.inf)), starts)
+    return {panel: (-float(value), panel) for panel, value in enumerate(largest) if value > -np.inf}
 
 
 @dataclass(frozen=True, slots=True)

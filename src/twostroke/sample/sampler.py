@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twostroke import _native
-from twostroke._native import SamplingState
+from twostroke._native import Candidates, SamplingState
 from twostroke.core.request import Request
 from twostroke.core.step import DeadEnd, SampledToken, ScoredToken, TokenLogprob
 from twostroke.core.strategy import AnswerGrammar
@@ -47,6 +47,7 @@ class Sampler:
         """`isa` None takes the fastest this machine can run; a pool helps the caller's thread with much work."""
         self.vocab_size = vocab_size
         self._native = _native.Sampler(vocab_size, isa=isa or _native.usable_isas()[0], pool=pool)
+        self._candidates = Candidates(vocab_size, num_threads=1 if pool is None else pool.num_threads)
 
     def start(self, request: Request, *, choice_index: int | None = None) -> SamplingState:
         """The state of a new sequence, a choice of its request; the caller appends each token it grows by."""
@@ -112,21 +113,34 @@ class Sampler:
         """Let go of the threads; it cannot sample any more. May be called twice."""
         self.__dict__.pop("_native", None)
 
+    def ask(self, rows: Sequence[SamplingRow | None]) -> Candidates | None:
+        """What a head is to hand on for these to be drawn from, instead of all logits; None where every row needs all.
+
+        A row of None does. What is asked is good until the next time.
+        """
+        states = [None if row is None or not _has_mask(row) else row.state for row in rows]
+        return self._candidates if self._candidates.plan(states) else None
+
     def sample(
-        self, logits: NDArray[np.float32], rows: Sequence[SamplingRow], *, at: Sequence[int] | None = None
+        self,
+        logits: NDArray[np.float32],
+        rows: Sequence[SamplingRow],
+        *,
+        at: Sequence[int] | None = None,
+        candidates: Candidates | None = None,
     ) -> list[SampledToken]:
         """One token per row; a broken row gets an error, alone.
 
-        `logits` [any, vocab or more]; each row draws from the one named in `at`, or all of them in turn.
+        `logits` [any, vocab or more]; each row draws from the one named in `at`, or all of them in turn. Where
+        `candidates` were asked for and came, it draws from them and gives the same token.
         """
         masks, given_up = _set_masks(rows)
-        token_ids, broken, reports = self._native.sample(logits, [row.state for row in rows], at)
+        token_ids, broken, reports = self._native.sample(logits, [row.state for row in rows], at, candidates)
         sources = range(len(rows)) if at is None else at
         tokens = [SampledToken(row.sequence_id, token_id) for row, token_id in zip(rows, token_ids, strict=True)]
         for index, best_logit in broken:
-            tokens[index] = _broken(
-                rows[index], given_up.get(index) or self._problem(best_logit, logits[sources[index]])
-            )
+            largest = self._largest(logits, candidates, sources[index])
+            tokens[index] = _broken(rows[index], given_up.get(index) or _problem(best_logit, largest))
         for index, logprob, best in reports:
             top = tuple([TokenLogprob(token_id, value) for token_id, value in best])
             if rows[index].num_ranked and index in masks:
@@ -135,13 +149,23 @@ class Sampler:
             tokens[index] = tokens[index]._replace(logprob=logprob, top_logprobs=top)
         return tokens
 
-    def _problem(self, best_logit: float, row: NDArray[np.float32]) -> str:
-        """The model's fault, or what the request forbids left nothing of what the model had."""
-        if best_logit != -np.inf:
-            return f"a logit is {best_logit}"
-        if np.isneginf(row[: self.vocab_size]).all():
-            return "no token may be drawn: every logit is -inf"
-        return NONE_LEFT
+    def _largest(self, logits: NDArray[np.float32], candidates: Candidates | None, source: int) -> float:
+        """The largest logit of a row, whether it may come or not."""
+        if candidates is None or candidates.wants_all(source):
+            return float(logits[source, : self.vocab_size].max())
+        return candidates.top(source)
+
+
+def _problem(best_logit: float, largest: float) -> str:
+    """The model's fault, or what the request forbids left nothing of what the model had."""
+    if best_logit != -np.inf:
+        return f"a logit is {best_logit}"
+    return "no token may be drawn: every logit is -inf" if largest == -np.inf else NONE_LEFT
+
+
+def _has_mask(row: SamplingRow) -> bool:
+    """Let its grammar say what may come next. False where it gave up, as is told when the row is sampled."""
+    return not _set_masks([row])[1]
 
 
 def _set_masks(rows: Sequence[SamplingRow]) -> tuple[dict[int, NDArray[np.uint32]], dict[int, str]]:

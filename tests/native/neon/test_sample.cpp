@@ -1,4 +1,5 @@
 // Sampling gives the same bits on every machine: digests of what one of them computed.
+#include <algorithm>
 #include <cmath>
 
 #include "checks.h"
@@ -8,7 +9,7 @@
 namespace twostroke::checks {
 namespace {
 
-constexpr uint64_t kDigest = 0xCDCC9E04882A6C38;
+constexpr uint64_t kDigest = 0x0955ED313ED84D9A;
 constexpr int32_t kNumLogits = 1000;  // 15 blocks and 40 more
 
 struct Row {
@@ -62,6 +63,44 @@ void test_nan(const Isa& isa) {
     }
 }
 
+// Rows of a tile and a bar of each: below, at and above it, zeros of both signs, NaN on either side, any
+// length.
+void test_reach(const Isa& isa) {
+    constexpr int32_t kRows = 9;
+    Random random(11);
+    for (int32_t n = 1; n <= kPanelRows; ++n) {
+        std::vector<float> values(kRows * kPanelRows), bars(kRows);
+        random.fill(values);
+        for (float& bar : bars) bar = 0.9f + 0.1f * random.uniform();
+        values[kPanelRows + n - 1] = bars[1];
+        values[2 * kPanelRows + n / 2] = NAN;
+        values[3 * kPanelRows + n - 1] = 2.0f;
+        if (n < kPanelRows) values[4 * kPanelRows + n] = 2.0f;  // past the end
+        for (int32_t i = 0; i < n; ++i) values[5 * kPanelRows + i] = -0.0f;
+        bars[5] = 0.0f;
+        bars[6] = -HUGE_VALF;
+        bars[7] = HUGE_VALF;
+        const Guarded<float> tile(values), bar(bars);
+        std::vector<int32_t> expected, rows(kRows);
+        for (int32_t row = 0; row < kRows; ++row) {
+            bool is_below = true;
+            for (int32_t i = 0; i < n; ++i) is_below &= values[row * kPanelRows + i] < bars[row];
+            if (!is_below) expected.push_back(row);
+        }
+        std::vector<float> largest(kRows);
+        rows.resize(isa.kernels.sample->reach(tile.data(), kPanelRows, kRows, n, bar.data(), rows.data(),
+                                              largest.data()));
+        const std::string where = isa.name + " " + std::to_string(n);
+        check(rows == expected, "other rows reach their bars", where);
+        for (size_t i = 0; i < rows.size(); ++i) {
+            const float* const x = values.data() + rows[i] * kPanelRows;
+            const bool has_nan = std::any_of(x, x + n, [](float each) { return std::isnan(each); });
+            check(has_nan ? std::isnan(largest[i]) : largest[i] == *std::max_element(x, x + n),
+                  "another logit is the largest", where);
+        }
+    }
+}
+
 }  // namespace
 
 void test_sample() {
@@ -70,6 +109,7 @@ void test_sample() {
         check(digest_of_sampling(*isa.kernels.sample) == kDigest, "sampling differs from other machines",
               isa.name);
         test_nan(isa);
+        test_reach(isa);
     }
 }
 

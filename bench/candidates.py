@@ -1,6 +1,6 @@
 """Steps of decode and the choice of their tokens: from what the head hands on, in turn with all logits.
 
-    python bench/candidates.py MODEL.gguf [THREADS] [--isa avx2] [--rounds 4]
+    python bench/candidates.py MODEL.gguf [THREADS] [--batches 1,4,16] [--isa avx2] [--rounds 4]
 
 Steps of 1, 4 and 16 sequences at depths 64 to 127, each taken both ways, one after the other: greedy, with the usual
 parameters, with 400 tokens to penalise, and among 100 of the best. A line has the median time from all logits and from
@@ -25,7 +25,7 @@ from twostroke.program.program import BoundStep, Program
 from twostroke.program.reader import KVSpec
 from twostroke.sample.sampler import Sampler, SamplingRow
 
-BATCHES = (1, 4, 16)
+MAX_ROWS = 16
 BLOCK_SIZE, BLOCKS_PER_ROW = 16, 8
 FIRST_DEPTH, LAST_DEPTH = 64, 127
 PROMPT = tuple(range(0, 8000, 20))
@@ -44,7 +44,7 @@ class Sequences:
         self._reader = reader
         self._sampler = Sampler(program.vocab_size, isa=reader.isa, pool=reader.pool)
         self._clock = WallClock()
-        rows = max(BATCHES)
+        rows = MAX_ROWS
         blocks = np.arange(rows * BLOCKS_PER_ROW, dtype=np.int32).reshape(rows, BLOCKS_PER_ROW)
         self._tables = tuple(blocks for _ in program.kv_groups)
         for row in range(rows):
@@ -92,24 +92,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Decode from candidates in turn with all logits.")
     parser.add_argument("model", type=Path, help="a GGUF file")
     parser.add_argument("threads", type=int, nargs="?", default=2)
+    parser.add_argument("--batches", default="1,4,16", help=f"sequences, at most {MAX_ROWS}")
     parser.add_argument("--isa")
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     source = open_model(options.model)
     program = build_program(source)
-    kv = KVSpec("bf16", BLOCK_SIZE, (max(BATCHES) * BLOCKS_PER_ROW,) * len(program.kv_groups))
+    kv = KVSpec("bf16", BLOCK_SIZE, (MAX_ROWS * BLOCKS_PER_ROW,) * len(program.kv_groups))
     reader = NativeReader(
         program,
         source.tensors,
         kv=kv,
         threads=options.threads,
         max_tokens=512,
-        max_rows=max(BATCHES),
+        max_rows=MAX_ROWS,
         isa=options.isa,
     )
     sequences = Sequences(program, reader)
     print(f"{options.model.name}, {program.vocab_size} tokens, {reader.isa}, {options.threads} threads")
-    for num_rows in BATCHES:
+    for num_rows in map(int, options.batches.split(",")):
         time_pairs(sequences, num_rows, WISHES["greedy"], rounds=1)
         for name, wish in WISHES.items():
             pairs = time_pairs(sequences, num_rows, wish, rounds=options.rounds)

@@ -75,7 +75,7 @@ class LinearGroup : public Group {
     // A place for one panel of a value: a tile of the thread's scratch, or the value's own columns.
     struct Place {
         int32_t value;
-        int32_t tile;  // -1: in the arena or the logits, or in their tile where there are candidates
+        int32_t tile;  // -1: in the arena or the logits, or among those to hand on
     };
     struct Columns {
         float* base;
@@ -99,6 +99,7 @@ class LinearGroup : public Group {
         float* tiles;
         void* kernel;
         uint8_t* put;
+        float* logits;  // of the panel at hand, where they are handed on
         Prepared own;
         std::optional<Prepared> next;
     };
@@ -108,7 +109,8 @@ class LinearGroup : public Group {
         float* tiles = carver.take<float>(static_cast<size_t>(num_tiles_) * kTokenBlock * kPanelRows);
         void* kernel = carver.take<uint8_t>(kLinearScratchBytes);
         auto* put = carver.take<uint8_t>(Prepared::put_bytes(static_cast<size_t>(kTokenBlock) * kPanelRows));
-        return {worker, chain, tiles, kernel, put, Prepared(needs_, kRedundantTokens, carver), std::nullopt};
+        return {worker,      chain, tiles, kernel, put, nullptr, Prepared(needs_, kRedundantTokens, carver),
+                std::nullopt};
     }
 
     // Of all tokens, in memory all threads see.
@@ -174,10 +176,15 @@ class LinearGroup : public Group {
         return tiles + static_cast<size_t>(tile) * kTokenBlock * kPanelRows;
     }
 
-    Columns columns(Place place, int32_t first_token, int32_t column, float* tiles) const {
-        if (place.tile >= 0) return {tile_at(tiles, place.tile), kPanelRows};
-        if (frame_.step.candidates != nullptr && frame_.values[place.value].offset == kInLogits)
-            return {tile_at(tiles, logits_tile_), kPanelRows};
+    // Of panels that wait in one tile.
+    float* held_logits(const Scratch& scratch, int32_t index, int32_t num_tokens) const {
+        return tile_at(scratch.tiles, logits_tile_) + static_cast<size_t>(index) * num_tokens * kPanelRows;
+    }
+
+    Columns columns(Place place, int32_t first_token, int32_t column, const Scratch& scratch) const {
+        if (place.tile >= 0) return {tile_at(scratch.tiles, place.tile), kPanelRows};
+        if (scratch.logits != nullptr && frame_.values[place.value].offset == kInLogits)
+            return {scratch.logits, kPanelRows};
         return {frame_.place(place.value, first_token) + column,
                 static_cast<size_t>(frame_.values[place.value].stride)};
     }
@@ -189,10 +196,11 @@ class LinearGroup : public Group {
         if (linear_.op != Op::logits || step.wanted == nullptr) return true;
         return panel < step.num_wanted_words && step.wanted[panel] != 0;
     }
-    void leave_out(int32_t panel, int32_t first_token, int32_t num_tokens, float* tiles) const;
-    void hand_on(int32_t panel, int32_t first_token, int32_t num_tokens, const Scratch& scratch) const;
+    void leave_out(int32_t panel, int32_t first_token, int32_t num_tokens, const Scratch& scratch) const;
+    void hand_on(int32_t first_panel, int32_t num_panels, int32_t first_token, int32_t num_tokens,
+                 const Scratch& scratch) const;
     void run_epilogue(const Epilogue& epilogue, int32_t first_token, int32_t num_tokens, int32_t column,
-                      int32_t width, float* tiles) const;
+                      int32_t width, const Scratch& scratch) const;
 
     const Frame& frame_;
     const Instr& linear_;
@@ -207,7 +215,7 @@ class LinearGroup : public Group {
     std::vector<Epilogue> epilogues_;
     std::vector<Segment> segments_;
     int32_t num_tiles_ = 0;
-    int32_t logits_tile_ = -1;  // of a head, for the panel that candidates are taken from
+    int32_t logits_tile_ = -1;  // of a head: logits that are handed on
     int32_t num_panels_ = 0;
     int32_t piece_ = 1;  // panels a thread claims at once
     int32_t num_pieces_ = 0;
@@ -258,12 +266,21 @@ void LinearGroup::run(Worker& worker, ReadAhead& ahead) const {
         const int32_t count = std::min(kTokenBlock, num_tokens * (share + 1) / num_shares - first);
         if (count <= 0) return;
         const Activations in = prepared.from(first);
-        for (int32_t panel = index * piece_; panel < std::min(num_panels_, (index + 1) * piece_); ++panel) {
-            if (is_wanted(panel))
-                run_panel(panel, first, count, in, scratch);
-            else
-                leave_out(panel, first, count, scratch.tiles);
-            if (linear_.op == Op::logits) hand_on(panel, first, count, scratch);
+        const bool hands_on = linear_.op == Op::logits && frame_.step.candidates != nullptr;
+        // Of few tokens many panels are handed on at once: a look at each would hold up the reading of
+        // weights.
+        const int32_t batch = hands_on ? kTokenBlock / count : num_panels_;
+        const int32_t end = std::min(num_panels_, (index + 1) * piece_);
+        for (int32_t begin = index * piece_; begin < end; begin += batch) {
+            const int32_t size = std::min(batch, end - begin);
+            for (int32_t panel = begin; panel < begin + size; ++panel) {
+                if (hands_on) scratch.logits = held_logits(scratch, panel - begin, count);
+                if (is_wanted(panel))
+                    run_panel(panel, first, count, in, scratch);
+                else
+                    leave_out(panel, first, count, scratch);
+            }
+            if (hands_on) hand_on(begin, size, first, count, scratch);
         }
     });
     ahead.next_phase();
@@ -278,7 +295,7 @@ void LinearGroup::run_panel(int32_t panel, int32_t first_token, int32_t num_toke
     const int32_t width = std::min(kPanelRows, linear_.weights[segment.first_weight]->rows - column);
     for (int32_t i = segment.first_weight; i < segment.first_weight + segment.num_weights; ++i) {
         const Weight& weight = *linear_.weights[i];
-        const Columns out = columns(outputs_[i], first_token, column, scratch.tiles);
+        const Columns out = columns(outputs_[i], first_token, column, scratch);
         frame_.kernels.linear[static_cast<int32_t>(weight.type)](weight.panel(local_panel), weight.cols, in,
                                                                  num_tokens, out.base, out.stride, width,
                                                                  scratch.kernel);
@@ -287,48 +304,50 @@ void LinearGroup::run_panel(int32_t panel, int32_t first_token, int32_t num_toke
                                  {num_tokens, out.stride, 0, out.stride});
     }
     for (const Epilogue& epilogue : epilogues_)
-        run_epilogue(epilogue, first_token, num_tokens, column, width, scratch.tiles);
+        run_epilogue(epilogue, first_token, num_tokens, column, width, scratch);
     if (scratch.next)
         scratch.next->put(frame_.kernels,
-                          columns(epilogues_.back().output, first_token, column, scratch.tiles).base,
-                          num_tokens, kPanelRows, first_token, column, scratch.put);
+                          columns(epilogues_.back().output, first_token, column, scratch).base, num_tokens,
+                          kPanelRows, first_token, column, scratch.put);
 }
 
 // Nothing of it is read: no row draws one of its tokens.
-void LinearGroup::leave_out(int32_t panel, int32_t first_token, int32_t num_tokens, float* tiles) const {
+void LinearGroup::leave_out(int32_t panel, int32_t first_token, int32_t num_tokens,
+                            const Scratch& scratch) const {
     const int32_t column = panel * kPanelRows;
     const int32_t width = std::min(kPanelRows, linear_.weights[0]->rows - column);
     for (const Place& place : results_) {
         if (place.tile >= 0) continue;
-        const Columns out = columns(place, first_token, column, tiles);
+        const Columns out = columns(place, first_token, column, scratch);
         for (int32_t t = 0; t < num_tokens; ++t)
             std::fill_n(out.base + t * out.stride, width, -std::numeric_limits<float>::infinity());
     }
 }
 
-// While the panel is in the nearest cache: candidates take what they want of it, and rows that want all their
+// While panels are in the nearest cache: candidates take what they want of them, and rows that want all their
 // logits get them.
-void LinearGroup::hand_on(int32_t panel, int32_t first_token, int32_t num_tokens,
+void LinearGroup::hand_on(int32_t first_panel, int32_t num_panels, int32_t first_token, int32_t num_tokens,
                           const Scratch& scratch) const {
     const StepInput& step = frame_.step;
-    if (step.candidates == nullptr) return;
-    const float* tile = tile_at(scratch.tiles, logits_tile_);
-    step.candidates->take(*frame_.kernels.sample, scratch.worker, panel, first_token, num_tokens, tile);
-    const int32_t column = panel * kPanelRows;
-    const int32_t width = std::min(kPanelRows, linear_.weights[0]->rows - column);
-    for (const int32_t row : step.candidates->whole_rows())
-        if (first_token <= row && row < first_token + num_tokens)
-            std::copy_n(tile + (row - first_token) * kPanelRows, width,
-                        step.logits + static_cast<size_t>(row) * frame_.limits.output_width + column);
+    for (int32_t i = 0; i < num_panels; ++i) {
+        const int32_t panel = first_panel + i, column = panel * kPanelRows;
+        const float* logits = held_logits(scratch, i, num_tokens);
+        step.candidates->take(*frame_.kernels.sample, scratch.worker, panel, first_token, num_tokens, logits);
+        const int32_t width = std::min(kPanelRows, linear_.weights[0]->rows - column);
+        for (const int32_t row : step.candidates->whole_rows())
+            if (first_token <= row && row < first_token + num_tokens)
+                std::copy_n(logits + (row - first_token) * kPanelRows, width,
+                            step.logits + static_cast<size_t>(row) * frame_.limits.output_width + column);
+    }
 }
 
 void LinearGroup::run_epilogue(const Epilogue& epilogue, int32_t first_token, int32_t num_tokens,
-                               int32_t column, int32_t width, float* tiles) const {
+                               int32_t column, int32_t width, const Scratch& scratch) const {
     const Instr& instr = *epilogue.instr;
     const RowKernels& rows = *frame_.kernels.rows;
-    const Columns a = columns(epilogue.inputs.front(), first_token, column, tiles);
-    const Columns b = columns(epilogue.inputs.back(), first_token, column, tiles);
-    const Columns out = columns(epilogue.output, first_token, column, tiles);
+    const Columns a = columns(epilogue.inputs.front(), first_token, column, scratch);
+    const Columns b = columns(epilogue.inputs.back(), first_token, column, scratch);
+    const Columns out = columns(epilogue.output, first_token, column, scratch);
     const Runs runs = {num_tokens, a.stride, b.stride, out.stride};
     if (instr.op == Op::add) rows.add(a.base, b.base, width, out.base, runs);
     if (instr.op == Op::glu) rows.glu(instr.activation, a.base, b.base, width, out.base, runs);

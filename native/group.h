@@ -30,7 +30,7 @@ class Group {
 
     // The input it could take prepared from the group before it.
     virtual std::optional<Handover> wants() const { return std::nullopt; }
-    // Whether it leaves a value prepared from now on, and nowhere else.
+    // Whether it leaves the value prepared where there are many tokens, and nowhere else then.
     virtual bool gives(const Handover& /*handover*/) { return false; }
     // The group before it does.
     virtual void takes() {}

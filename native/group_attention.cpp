@@ -203,7 +203,7 @@ void AttentionGroup::check(std::span<const Instr> instrs) const {
 void AttentionGroup::run(Worker& worker, ReadAhead& ahead) const {
     Carver carver(frame_.scratch[worker.index()].as<uint8_t>());
     Scratch scratch = carve(carver);
-    if (handover_) {
+    if (handover_ && frame_.step.num_tokens > kRedundantTokens) {
         Carver common(frame_.shared[handover_->slot].as<uint8_t>());
         scratch.next = Prepared(handover_->needs, frame_.limits.max_tokens, common);
     }

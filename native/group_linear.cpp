@@ -8,8 +8,6 @@
 namespace twostroke {
 namespace {
 
-// Up to so many tokens every thread prepares the input itself: cheaper than one more meeting of all threads.
-constexpr int32_t kRedundantTokens = 4;
 // Tokens swept with one pass over a thread's panels: their int8 input (K <= 2048) stays in half of L2.
 constexpr int32_t kTokenBlock = 128;
 // Many tokens are shared out among threads, not panels: what a thread computes it reads itself in the phases
@@ -20,8 +18,8 @@ constexpr int32_t kPiecesPerThread = 12;
 
 // [row ops] -> prepare -> one linear or logits -> [element-wise ops on its outputs, panel by panel].
 //
-// The last value may go to the next group as that one's prepared input, each panel one block of it; a group
-// whose input comes so begins with its products.
+// The last value of many tokens may go to the next group as that one's prepared input, each panel one block
+// of it; a group whose input comes so begins with its products.
 class LinearGroup : public Group {
   public:
     LinearGroup(Frame& frame, std::span<const Instr> instrs, size_t linear, int32_t slot)
@@ -63,7 +61,7 @@ class LinearGroup : public Group {
     bool gives(const Handover& handover) override {
         if (epilogues_.empty() || epilogues_.back().output.value != handover.value) return false;
         const Place& input = epilogues_.back().inputs.front();
-        epilogues_.back().output.tile = input.tile >= 0 ? input.tile : num_tiles_++;
+        handover_tile_ = input.tile >= 0 ? input.tile : num_tiles_++;
         handover_ = handover;
         return true;
     }
@@ -199,8 +197,8 @@ class LinearGroup : public Group {
     void leave_out(int32_t panel, int32_t first_token, int32_t num_tokens, const Scratch& scratch) const;
     void hand_on(int32_t first_panel, int32_t num_panels, int32_t first_token, int32_t num_tokens,
                  const Scratch& scratch) const;
-    void run_epilogue(const Epilogue& epilogue, int32_t first_token, int32_t num_tokens, int32_t column,
-                      int32_t width, const Scratch& scratch) const;
+    void run_epilogue(const Epilogue& epilogue, Place output, int32_t first_token, int32_t num_tokens,
+                      int32_t column, int32_t width, const Scratch& scratch) const;
 
     const Frame& frame_;
     const Instr& linear_;
@@ -210,6 +208,7 @@ class LinearGroup : public Group {
     const int32_t slot_;  // of Frame::shared, for its prepared input
     bool is_given_ = false;
     std::optional<Handover> handover_;  // of its last value
+    int32_t handover_tile_ = -1;        // where a panel of it waits
     std::vector<Place> results_;
     std::vector<Place> outputs_;  // per weight
     std::vector<Epilogue> epilogues_;
@@ -244,15 +243,13 @@ void LinearGroup::run(Worker& worker, ReadAhead& ahead) const {
     for (int i = 0; i < ReadAhead::kPullsBeforePrepare; ++i) ahead.pull();
     Carver own(frame_.scratch[worker.index()].as<uint8_t>());
     Scratch scratch = carve(own, worker.index());
-    if (handover_) scratch.next = shared_prepared(handover_->needs, handover_->slot);
-    const bool is_redundant = !is_given_ && num_tokens <= kRedundantTokens;
+    const bool is_redundant = num_tokens <= kRedundantTokens;
+    if (handover_ && !is_redundant) scratch.next = shared_prepared(handover_->needs, handover_->slot);
     const Prepared prepared = is_redundant ? scratch.own : shared_prepared(needs_, slot_);
-    if (is_given_) {
-        // all there
-    } else if (is_redundant) {
+    if (is_redundant) {
         for (int32_t index = 0; index < num_tokens; ++index)
             prepare_row(prepared, index, worker.index() == 0, scratch.chain);
-    } else {
+    } else if (!is_given_) {
         worker.for_each(num_tokens,
                         [&](int32_t index) { prepare_row(prepared, index, true, scratch.chain); });
         worker.barrier([&] { return ahead.pull(); });
@@ -303,12 +300,14 @@ void LinearGroup::run_panel(int32_t panel, int32_t first_token, int32_t num_toke
         frame_.kernels.rows->add(out.base, linear_.vectors[i].data() + column, width, out.base,
                                  {num_tokens, out.stride, 0, out.stride});
     }
-    for (const Epilogue& epilogue : epilogues_)
-        run_epilogue(epilogue, first_token, num_tokens, column, width, scratch);
-    if (scratch.next)
-        scratch.next->put(frame_.kernels,
-                          columns(epilogues_.back().output, first_token, column, scratch).base, num_tokens,
-                          kPanelRows, first_token, column, scratch.put);
+    for (const Epilogue& epilogue : epilogues_) {
+        const bool waits = scratch.next && &epilogue == &epilogues_.back();
+        const Place output = {epilogue.output.value, waits ? handover_tile_ : epilogue.output.tile};
+        run_epilogue(epilogue, output, first_token, num_tokens, column, width, scratch);
+        if (waits)
+            scratch.next->put(frame_.kernels, columns(output, first_token, column, scratch).base, num_tokens,
+                              kPanelRows, first_token, column, scratch.put);
+    }
 }
 
 // Nothing of it is read: no row draws one of its tokens.
@@ -341,13 +340,14 @@ void LinearGroup::hand_on(int32_t first_panel, int32_t num_panels, int32_t first
     }
 }
 
-void LinearGroup::run_epilogue(const Epilogue& epilogue, int32_t first_token, int32_t num_tokens,
-                               int32_t column, int32_t width, const Scratch& scratch) const {
+void LinearGroup::run_epilogue(const Epilogue& epilogue, Place output, int32_t first_token,
+                               int32_t num_tokens, int32_t column, int32_t width,
+                               const Scratch& scratch) const {
     const Instr& instr = *epilogue.instr;
     const RowKernels& rows = *frame_.kernels.rows;
     const Columns a = columns(epilogue.inputs.front(), first_token, column, scratch);
     const Columns b = columns(epilogue.inputs.back(), first_token, column, scratch);
-    const Columns out = columns(epilogue.output, first_token, column, scratch);
+    const Columns out = columns(output, first_token, column, scratch);
     const Runs runs = {num_tokens, a.stride, b.stride, out.stride};
     if (instr.op == Op::add) rows.add(a.base, b.base, width, out.base, runs);
     if (instr.op == Op::glu) rows.glu(instr.activation, a.base, b.base, width, out.base, runs);

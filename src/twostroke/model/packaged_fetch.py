@@ -107,6 +107,7 @@ class _Fetch:
         return part
 
     def _fetch(self, wheel: Wheel) -> Path:
+        self._report(0)  # something to see while an index is asked
         path = self._download(wheel, self._folder, on_bytes=self._report)
         self._num_done += wheel.num_bytes
         self._report(0)

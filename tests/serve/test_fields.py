@@ -144,6 +144,15 @@ def test_unknown_fields_of_inner_objects_are_told_with_the_others() -> None:
     assert told == ["messages[0].content[0].cache_control", "messages[0].weight", "stream_options.x", "y"]
 
 
+def test_what_is_honoured_is_told_of_each_object_with_an_unknown_field_once() -> None:
+    message = {"role": "user", "content": "x", "weight": 1}
+    error = refused(CHAT, make_chat(messages=[message, message], stream=True, stream_options={"x": 1}))
+    told = error["message"].partition("(honoured")[2].rstrip(")").split("; ")
+    assert [each.partition(": ")[0] for each in told] == [" in messages[0]", " in stream_options"]
+    assert "include_usage" in told[1]
+    assert "temperature" not in error["message"]
+
+
 def test_a_thousand_unknown_fields_are_counted_and_the_first_are_named() -> None:
     error = refused(CHAT, make_chat(**{f"field{number}": 1 for number in range(1000)}))
     assert error["message"].startswith("field0, field1, ")

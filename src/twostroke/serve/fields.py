@@ -4,6 +4,7 @@ Used by every route that reads a body. Null means absent: OpenAI's optional fiel
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from twostroke.serve.api_error import ApiError
@@ -12,15 +13,24 @@ from twostroke.serve.body import cut, kind_of
 MAX_LISTED = 10  # refused fields that a message names
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One field that nobody took, and what its object takes."""
+
+    field: str  # as the client wrote it, with the place of its object
+    place: str
+    honoured: tuple[str, ...]
+
+
 class Fields:
     """One object of a body. `place` is how its fields are written in messages: "" or "stream_options."."""
 
-    def __init__(self, values: Mapping[str, Any], *, place: str = "", refused: list[str] | None = None) -> None:
+    def __init__(self, values: Mapping[str, Any], *, place: str = "", refused: list[Refused] | None = None) -> None:
         self.place = place
         self._values = values
         self._known: set[str] = set()
         self._honoured: list[str] = []
-        self._refused: list[str] = [] if refused is None else refused  # shared with the objects inside
+        self._refused: list[Refused] = [] if refused is None else refused  # shared with the objects inside
 
     def take(self, name: str) -> Any:
         """The value, None where it is absent or null. The field is honoured from now on."""
@@ -98,25 +108,34 @@ class Fields:
 
     def end(self, *, null_keys_pass: bool = False) -> None:
         """Every known field was taken: the others are refused later, together with those of other objects."""
+        honoured = tuple(sorted(self._honoured))
         for name, value in self._values.items():
             if name not in self._known and not (null_keys_pass and value is None):
-                self._refused.append(cut(f"{self.place}{name}"))
+                self._refused.append(Refused(cut(f"{self.place}{name}"), self.place, honoured))
 
     def refuse_unknown(self) -> None:
         """Raise ApiError that names every field nobody took, in all objects that ended."""
         if not self._refused:
             return
-        shown = ", ".join(self._refused[:MAX_LISTED])
+        shown = ", ".join(each.field for each in self._refused[:MAX_LISTED])
         more = len(self._refused) - MAX_LISTED
         if more > 0:
             shown += f" and {more} more"
         are, them = ("is", "it") if len(self._refused) == 1 else ("are", "them")
         raise ApiError(
             f"{shown} {are} refused: this server does not honour {them}, leave {them} out "
-            f"(honoured{f' in {self.place[:-1]}' if self.place else ''}: {', '.join(sorted(self._honoured))})",
-            param=self._refused[0],
+            f"(honoured{'; '.join(_honoured_beside(self._refused))})",
+            param=self._refused[0].field,
             code="unknown_field",
         )
+
+
+def _honoured_beside(refused: Sequence[Refused]) -> list[str]:
+    """What may stand where a refused field stood, once for all places that take the same: ` in options: seed, ...`."""
+    places: dict[tuple[str, ...], str] = {}
+    for each in refused:
+        places.setdefault(each.honoured, each.place)
+    return [f"{f' in {place[:-1]}' if place else ''}: {', '.join(honoured)}" for honoured, place in places.items()]
 
 
 def wrong(field: str, wanted: str, value: Any) -> ApiError:

@@ -157,3 +157,11 @@ def test_a_context_beyond_the_loaded_one_is_refused_with_the_way_out() -> None:
     assert limit_of(read({"num_ctx": 2048}), 4096) == 2048
     with pytest.raises(ApiError, match=r"8192: the model was loaded with a context of 4096.*--context 8192"):
         limit_of(read({"num_ctx": 8192}), 4096)
+
+
+def test_the_options_that_are_honoured_are_listed_and_not_the_fields_around_them() -> None:
+    _, _, listed = str(refusal({"foo": 1})).partition("(honoured in options: ")
+    names = listed.rstrip(")").split(", ")
+    assert names == sorted(names)
+    assert {"seed", "num_predict", "num_ctx", "stop", "mirostat", "temperature"} < set(names)
+    assert not {"options", "model", "stream"} & set(names)

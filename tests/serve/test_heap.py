@@ -49,7 +49,7 @@ def test_threads_share_areas_once_they_are_told_to(areas: str, is_few: bool, tmp
 # What is there when models come and go is out of the collector's sight until they do again: then its rings are found.
 COLLECTED = """
 import gc, weakref
-from twostroke.serve.heap import settle
+from twostroke.serve.heap import spare_what_stays
 
 class Ring:
     def __init__(self):
@@ -58,13 +58,13 @@ class Ring:
 gc.disable()
 ring = Ring()
 is_gone = weakref.ref(ring)
-settle()
+spare_what_stays()
 assert gc.get_freeze_count() > 1000, gc.get_freeze_count()
 assert len(gc.get_objects()) < 100, len(gc.get_objects())
 del ring
 gc.collect()
 assert is_gone() is not None
-settle()
+spare_what_stays()
 assert is_gone() is None
 """
 

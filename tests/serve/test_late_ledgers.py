@@ -1,20 +1,37 @@
 """A reply does not wait for its ledger, unless it tells it; records and metrics do, and so does who asks for them."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+import uvicorn
 
-from tests.serve.serve_builders import MODEL, ScriptedModel, client_of, make_chat, make_completion, make_finish
+from tests.serve.serve_builders import (
+    MODEL,
+    ScriptedModel,
+    ScriptedShelf,
+    client_of,
+    make_chat,
+    make_completion,
+    make_finish,
+    registry_of,
+)
+from tests.serve.test_model_registry import GB, Shelf
 from twostroke.core.account import Account
 from twostroke.core.event import Event, FinishEvent, Usage
 from twostroke.core.ledger import Ledger, Part
 from twostroke.core.sequence import FinishReason
 from twostroke.params import SamplingParams
-from twostroke.serve.answers import Answers, EventBridge
-from twostroke.serve.records import RequestRecords
+from twostroke.serve.answers import Answers, CancelCause, EventBridge
+from twostroke.serve.api_error import ApiError
+from twostroke.serve.json_log import log_end
+from twostroke.serve.limits import LimitsConfig
+from twostroke.serve.records import RequestRecords, record_of
+from twostroke.serve.routes import Routes
+from twostroke.serve.server import _Server
 
 LEDGER = Ledger({Part.DECODE: 0.2}, ())
 
@@ -36,9 +53,13 @@ class Books:
     def observe_end(self, answers: Answers) -> None:
         self.told.append("end")
 
+    def observe_books(self, answers: Answers) -> None:
+        self.told.append("books closed")
+
 
 def owed(books: Books, *, num_answers: int = 1) -> Answers:
-    answers = Answers(max_pending=9, request_id="r", observers=[books.observe], end_observers=[books.observe_end])
+    answers = Answers(max_pending=9, request_id="r", observers=[books.observe], book_observers=[books.observe_books])
+    answers.observe_end(books.observe_end)
     answers.num_unfinished = num_answers
     return answers
 
@@ -53,10 +74,11 @@ def test_the_reader_hears_of_an_end_before_its_ledger_is_there_and_the_books_wit
         answers = owed(books)
         answers.take(0, make_end())
         assert await read(answers) == [0]
-        assert answers.has_ended
-        assert books.told == []
+        assert (answers.has_ended, answers.is_booked) == (True, False)
+        assert books.told == ["end"]
         answers.take_ledger(0, LEDGER)
-        assert books.told == ["finish 0.2 s", "end"]
+        assert books.told == ["end", "finish 0.2 s", "books closed"]
+        assert answers.is_booked
 
     asyncio.run(run())
 
@@ -70,12 +92,12 @@ def test_a_ledger_may_come_first() -> None:
         assert books.told == []
         answers.take(0, make_end())
         assert await read(answers) == [0]
-        assert books.told == ["finish 0.2 s", "end"]
+        assert books.told == ["end", "finish 0.2 s", "books closed"]
 
     asyncio.run(run())
 
 
-def test_the_end_is_told_once_behind_the_last_ledger_in_whatever_order_they_come() -> None:
+def test_books_are_closed_once_behind_the_last_ledger_in_whatever_order_they_come() -> None:
     async def run() -> None:
         books = Books()
         answers = owed(books, num_answers=2)
@@ -83,40 +105,56 @@ def test_the_end_is_told_once_behind_the_last_ledger_in_whatever_order_they_come
         answers.take(0, make_end())
         assert await read(answers) == [1, 0]
         answers.take_ledger(0, LEDGER)
-        assert books.told == ["finish 0.2 s"]
+        assert books.told == ["end", "finish 0.2 s"]
         answers.take_ledger(1, LEDGER)
-        assert books.told == ["finish 0.2 s", "finish 0.2 s", "end"]
+        assert books.told == ["end", "finish 0.2 s", "finish 0.2 s", "books closed"]
+        answers.cancel()
+        answers.end_unbegun()
+        assert books.told.count("books closed") == 1
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("is_sent_first", [True, False])
-def test_the_time_of_the_sending_joins_the_ledger_whichever_comes_first(is_sent_first: bool) -> None:
-    async def run() -> Ledger:
-        answers = owed(Books())
-        answers.take(0, make_end())
+def test_the_time_of_the_sending_is_told_with_the_ledger_of_the_last_answer_and_counted_once(
+    is_sent_first: bool,
+) -> None:
+    async def run() -> Answers:
+        books = Books()
+        answers = owed(books, num_answers=2)
+        earlier = make_end()
+        earlier.account.finish_s = 0.1
+        answers.take(1, make_end())
+        answers.take(0, earlier)
         if is_sent_first:
             answers.note_sent(sent_s=0.7, waited_s=0.4)
         answers.take_ledger(0, LEDGER)
+        answers.take_ledger(1, LEDGER)
         if not is_sent_first:
             answers.note_sent(sent_s=0.7, waited_s=0.4)
-        return answers.ledgers[0]
+        assert books.told == ["end", "finish 0.2 s", "finish 0.2 s", "books closed"]  # whoever counts adds it himself
+        return answers
 
-    ledger = asyncio.run(run())
+    answers = asyncio.run(run())
+    assert answers.ledger_until_sent(0) == LEDGER
+    ledger = answers.ledger_until_sent(1)
     assert ledger.total_s == pytest.approx(0.7)
     assert ledger.parts[Part.BACKPRESSURE] == pytest.approx(0.4)
+    until_sent, until_finish = record_of(answers), record_of(answers, until_sent=False)
+    assert [answer["e2e_s"] for answer in until_sent["answers"]] == pytest.approx([0.2, 0.7])
+    assert [answer["e2e_s"] for answer in until_finish["answers"]] == pytest.approx([0.2, 0.2])
 
 
 def test_a_record_is_of_a_running_request_until_its_ledger_is_there() -> None:
     async def run() -> None:
         records = RequestRecords(max_kept=9, max_bytes=9999)
-        answers = Answers(max_pending=9, request_id="r", end_observers=[records.observe_end])
+        answers = Answers(max_pending=9, request_id="r", book_observers=[records.observe_books])
         answers.num_unfinished = 1
         records.open(answers)
         answers.take(0, make_end())
         running = records.find("r")
         assert running is not None
-        assert running["answers"] == []
+        assert (running["status"], running["answers"]) == ("running", [])
         answers.take_ledger(0, LEDGER)
         ended = records.find("r")
         assert ended is not None
@@ -188,7 +226,7 @@ def test_an_end_whose_ledger_cannot_be_read_comes_all_the_same(caplog: pytest.Lo
         account = Unreadable(request_id="r", arrival_s=0.0, before={}, finish_s=0.2)
         answers.listener(0)(replace(make_end(), account=account))
         assert await read(answers) == [0]
-        await bridge.settled()
+        await bridge.booked()
         return answers
 
     assert asyncio.run(ask()).ledgers[0].total_s == pytest.approx(0.2)
@@ -206,3 +244,89 @@ def test_a_wish_for_the_ledger_holds_the_finish_of_each_answer_until_its_own_is_
                 assert index in answers.ledgers
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("route", ["/api/generate", "/api/embed"])
+def test_ollamas_replies_tell_durations_and_wait_for_them(let_go: threading.Event, route: str) -> None:
+    threading.Timer(0.05, let_go.set).start()
+    body = {"model": MODEL, "prompt": "hi", "stream": False} if "generate" in route else {"model": MODEL, "input": "hi"}
+    with client_of(ScriptedModel(["a"]), shelf=ScriptedShelf()) as client:
+        reply = client.post(route, json=body)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["total_duration"] == 200_000_000
+
+
+def test_what_a_wish_for_the_ledger_holds_is_told_in_order() -> None:
+    async def run() -> None:
+        books = Books()
+        answers = owed(books)
+        await answers.submit(ScriptedModel(["a"], rest=""), [], SamplingParams(), arrival_s=0.0, wants_ledger=True)
+        answers.num_unfinished = 1
+        answers.take(0, make_end())
+        assert books.told == []
+        answers.take_ledger(0, LEDGER)
+        assert books.told == ["finish 0.2 s", "end", "books closed"]
+
+    asyncio.run(run())
+
+
+def test_a_place_is_free_with_the_reply(let_go: threading.Event) -> None:
+    with client_of(ScriptedModel(["a"]), limits=LimitsConfig(max_open_requests=2)) as client:
+        codes = [client.post("/v1/completions", json=make_completion()).status_code for _ in range(2)]
+        threading.Timer(0.05, let_go.set).start()  # as many unread ledgers as there are places: the next waits for them
+        codes.append(client.post("/v1/completions", json=make_completion()).status_code)
+        assert let_go.is_set()
+    assert codes == [200, 200, 200]
+
+
+def test_a_model_is_free_with_the_reply(let_go: threading.Event) -> None:
+    shelf = Shelf({"a": 60 * GB, "b": 60 * GB})  # one at a time
+    with client_of(shelf.registry) as client:
+        codes = [client.post("/v1/completions", json=make_completion(model=name)).status_code for name in "ab"]
+        let_go.set()
+    assert codes == [200, 200]
+
+
+def test_a_server_ends_behind_the_ledgers_so_that_its_log_is_whole(
+    let_go: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def shut(server: uvicorn.Server, sockets: object = None) -> None:
+        """Its connections are closed: every reply was sent."""
+
+    monkeypatch.setattr(uvicorn.Server, "shutdown", shut)
+    caplog.set_level(logging.INFO, logger="twostroke.requests")
+
+    async def run() -> None:
+        routes = Routes(registry_of(ScriptedModel(["a"])), limits=LimitsConfig())
+        server = _Server(uvicorn.Config("no.application"), routes=routes, drain_s=60.0)
+        answers = Answers(max_pending=9, request_id="r", bridge=routes._bridge_here(), book_observers=[log_end])
+        answers.num_unfinished = 1
+        answers.listener(0)(make_end())
+        assert await read(answers) == [0]
+        assert not caplog.records
+        threading.Timer(0.05, let_go.set).start()
+        await server.shutdown()
+
+    asyncio.run(run())
+    assert [record.getMessage() for record in caplog.records] == ["request ended"]
+
+
+def test_who_looks_does_not_wait_for_ever(let_go: threading.Event) -> None:
+    with client_of(ScriptedModel(["a"]), limits=LimitsConfig(answer_s=0.05)) as client:
+        assert client.post("/v1/completions", json=make_completion()).status_code == 200
+        assert client.get("/metrics").status_code == 200
+
+
+def test_choices_that_were_cancelled_before_they_began_are_an_error_and_no_mistake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        answers = Answers(max_pending=9)
+        answers.num_unfinished, answers._siblings[0] = 3, range(1, 3)
+        answers.cancel(CancelCause.DELETED)
+        answers.take(0, make_end())
+        with pytest.raises(ApiError, match="cancelled by a DELETE"):
+            await read(answers)
+
+    asyncio.run(run())
+    assert not caplog.records

@@ -40,15 +40,15 @@ def bytes_of(answers: Answers) -> int:
 def keep(records: RequestRecords, each: Sequence[Answers]) -> None:
     for answers in each:
         records.open(answers)
-        records.observe_end(answers)
+        records.observe_books(answers)
 
 
 def test_a_record_is_found_running_and_ended_and_says_the_same_of_what_ended() -> None:
     records, answers = RequestRecords(max_kept=9, max_bytes=10**6), make_answers("r", num_answers=2, num_stalls=2)
     records.open(answers)
-    assert (len(records), records.num_kept, records.running) == (1, 0, [answers])
+    assert (len(records), records.num_kept, records.running) == (0, 0, [answers])  # what has ended holds no place
     running = records.find("r")
-    records.observe_end(answers)
+    records.observe_books(answers)
     assert (len(records), records.num_kept, records.find_running("r")) == (0, 1, None)
     assert running == records.find("r") == record_of(answers)
     assert records.find("s") is None

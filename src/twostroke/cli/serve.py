@@ -67,7 +67,7 @@ def serve(
         raise ConfigError("--api-key is empty: give a key, or leave it out to serve whoever reaches the port")
     sources = model or [DEFAULT_MODEL]
     with leaving_on_interrupt():  # the web framework and the engine: half a second
-        from twostroke.serve.heap import settle, use_few_arenas
+        from twostroke.serve.heap import spare_what_stays, use_few_arenas
 
         use_few_arenas()
         from twostroke.footprint import free_memory_bytes
@@ -80,7 +80,7 @@ def serve(
         from twostroke.serve.server import listen, serve as serve_until_stopped
 
     def announce(address: str) -> None:
-        settle()
+        spare_what_stays()
         are = "is" if len(sources) == 1 else "are"
         beside = f", to Ollama's clients at {address}" if ollama else ""
         sys.stderr.write(f"twostroke: {', '.join(sources)} {are} served at {address}/v1{beside}, Ctrl-C ends\n")
@@ -103,7 +103,7 @@ def serve(
             free_bytes=free_memory_bytes,
             keep_alive_s=keep_alive_s,
             pulled=PulledModels(config) if any_pulled or ollama else None,
-            on_change=settle,
+            on_change=spare_what_stays,
         )
         with contextlib.closing(models):
             models.load_first()

@@ -72,6 +72,7 @@ class EventBridge:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._passed: deque[tuple[Answers, int, Event | Ledger]] = deque()
+        self.num_unread = 0  # answers that ended, without their ledgers
         self._is_woken = False
         self._ledger_reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twostroke-ledger")
 
@@ -101,11 +102,13 @@ class EventBridge:
         while self._passed:
             answers, index, what = self._passed.popleft()
             if isinstance(what, Ledger):
+                self.num_unread -= 1
                 answers.take_ledger(index, what)
             else:
+                self.num_unread += isinstance(what, FinishEvent)
                 answers.take(index, what)
 
-    async def settled(self) -> None:
+    async def booked(self) -> None:
         """Wait for the ledgers of all that ended until now: whoever asks behind a reply finds it in the books."""
         await asyncio.wrap_future(self._ledger_reader.submit(lambda: None))
         self._deliver()
@@ -125,7 +128,7 @@ class Answers:
         bridge: EventBridge | None = None,
         request_id: str | None = None,
         observers: Sequence[Observer] = (),
-        end_observers: Sequence[EndObserver] = (),
+        book_observers: Sequence[EndObserver] = (),
     ) -> None:
         self.request_id = request_id
         self.arrival_s = 0.0
@@ -133,17 +136,19 @@ class Answers:
         self.cancelled_s: float | None = None
         self.asked: dict[int, Asked] = {}
         self.finishes: dict[int, FinishEvent] = {}
-        self.ledgers: dict[int, Ledger] = {}  # of those that finished, once they are read
+        self.ledgers: dict[int, Ledger] = {}  # of those that finished, once they are read, until the finish
         self.sent_s: float | None = None  # when the connection had the whole reply
         self._waited_s = 0.0  # of the time until then
         self.num_unfinished = 0
-        self._unread: dict[int, FinishEvent] = {}  # whose ledgers are not there yet
+        self._unread: dict[int, FinishEvent] = {}  # without their ledgers; with `wants_ledger` nobody heard of them yet
+        self._early: dict[int, Ledger] = {}  # read before their finishes came
         self._bridge = bridge or EventBridge()
         self._observers = list(observers)
-        self._end_observers = list(end_observers)
+        self._end_observers: list[EndObserver] = []
+        self._book_observers = book_observers
         self._wants_ledger = False
-        self.has_ended = False
-        self._is_settled = False
+        self.has_ended = False  # the engine owes nothing any more
+        self.is_booked = False  # and every ledger is there
         self._cancelled = asyncio.Event()
         self._pending: deque[tuple[int, Event] | Sign | None] = deque()
         self._reader: asyncio.Future[None] | None = None  # waits for something to be pending
@@ -155,6 +160,7 @@ class Answers:
         self._told: Callable[[Exception], Exception] = lambda error: error
         self._now: Callable[[], float] = lambda: 0.0
         self._siblings: dict[int, range] = {}  # first choice -> those that wait for it
+        self._is_short = False  # some were cancelled before they began: they have no finish
         self._starting: set[asyncio.Task[None]] = set()
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -231,7 +237,7 @@ class Answers:
         self._observers.append(observer)
 
     def observe_end(self, observer: EndObserver) -> None:
-        """Tell it once nothing is to come any more, after the last ledger."""
+        """Tell it once no event is to come any more, with the last; ledgers may be."""
         self._end_observers.append(observer)
 
     async def unless_cancelled(self, work: Coroutine[Any, Any, T]) -> T:
@@ -263,21 +269,24 @@ class Answers:
 
     def take(self, index: int, event: Event) -> None:
         """One event, on the event loop: counted whether or not anybody reads it."""
-        if isinstance(event, FinishEvent):
-            self._unread[index] = event
-            if not self._wants_ledger:
-                self._end(index, event)
-            self._note_read(index)
+        if not isinstance(event, FinishEvent):
+            self._begin_siblings(index)
+            for observe in self._observers:
+                observe(self, index, event)
+            self._pass_on(index, event)
             return
-        self._begin_siblings(index)
-        for observe in self._observers:
-            observe(self, index, event)
-        self._pass_on(index, event)
+        self._unread[index] = event
+        if not self._wants_ledger:
+            self._end(index, event)
+        if index in self._early:
+            self._enter(index, self._early.pop(index))
 
     def take_ledger(self, index: int, ledger: Ledger) -> None:
         """That of an answer that finished, before its finish comes or after."""
-        self.ledgers[index] = ledger
-        self._note_read(index)
+        if index in self._unread:
+            self._enter(index, ledger)
+        else:
+            self._early[index] = ledger
 
     def _end(self, index: int, event: FinishEvent) -> None:
         """Its reader hears of it."""
@@ -287,16 +296,16 @@ class Answers:
         self._put((index, event))
         self._end_if_complete()
 
-    def _note_read(self, index: int) -> None:
-        """Once an answer's finish and its ledger are there, the books are told."""
-        if index not in self.ledgers or (event := self._unread.pop(index, None)) is None:
-            return
-        if index not in self.finishes:
-            self._end(index, event)
-        self._add_delivery(index)
+    def _enter(self, index: int, ledger: Ledger) -> None:
+        """An answer and its ledger enter the books."""
+        event = self._unread[index]
+        self.ledgers[index] = ledger
         for observe in self._observers:
             observe(self, index, event)
-        self._settle_if_complete()
+        if self._wants_ledger:
+            self._end(index, event)
+        del self._unread[index]
+        self._close_books_if_complete()
 
     def _begin_siblings(self, index: int) -> None:
         waiting = self._siblings.pop(index, None)
@@ -336,6 +345,7 @@ class Answers:
             self._failure = self._failure or self._told(error)
             self.cancel(CancelCause.REFUSED)
         if left:
+            self._is_short = True
             self.num_unfinished -= len(left)
             self._put(None)  # who waits for them waits in vain
             self._end_if_complete()
@@ -346,14 +356,15 @@ class Answers:
         self.has_ended = True
         self.stop_clock()
         self._start = None  # it holds these answers, which are freed with their reply, not once a collector comes by
-        self._settle_if_complete()
-
-    def _settle_if_complete(self) -> None:
-        """Nothing of them is to come any more, no ledger either."""
-        if not self.has_ended or self._unread or self._is_settled:
-            return
-        self._is_settled = True
         for observe in self._end_observers:
+            observe(self)
+        self._close_books_if_complete()
+
+    def _close_books_if_complete(self) -> None:
+        if not self.has_ended or self._unread or self.is_booked:
+            return
+        self.is_booked = True
+        for observe in self._book_observers:
             observe(self)
 
     def end_unbegun(self) -> None:
@@ -372,6 +383,7 @@ class Answers:
             self.cause, self.cancelled_s = cause, self._now()
             self._cancelled.set()
             self.num_unfinished -= sum(len(waiting) for waiting in self._siblings.values())
+            self._is_short = any(self._siblings.values())
             self._siblings.clear()
         for index, asked in self.asked.items():
             if index not in self.finishes:
@@ -394,17 +406,15 @@ class Answers:
 
         waited_s: of it, how long the client did not take what was there.
         """
-        last, finish_s = self.last_finish
-        self.sent_s, self._waited_s = max(sent_s, finish_s), waited_s
-        if last not in self._unread:
-            self._add_delivery(last)
+        self.sent_s, self._waited_s = max(sent_s, self.last_finish[1]), waited_s
 
-    def _add_delivery(self, index: int) -> None:
-        if self.sent_s is None or index != self.last_finish[0]:
-            return
-        total_s = self.sent_s - self.last_finish[1]
-        waited_s = min(self._waited_s, total_s)
-        self.ledgers[index] = self.ledgers[index].with_delivery(waited_s=waited_s, total_s=total_s)
+    def ledger_until_sent(self, index: int) -> Ledger:
+        """That of an answer, with the time until the reply was sent where it ended last."""
+        last, finish_s = self.last_finish
+        if self.sent_s is None or index != last:
+            return self.ledgers[index]
+        total_s = self.sent_s - finish_s
+        return self.ledgers[index].with_delivery(waited_s=min(self._waited_s, total_s), total_s=total_s)
 
     def give_up(self) -> None:
         """The engine does not answer: whoever waits hears it now. Should it go on, it ends what it was asked."""
@@ -425,7 +435,8 @@ class Answers:
     async def events(self) -> AsyncIterator[tuple[int, Event]]:
         """Everything until the last answer has finished.
 
-        Raises ApiError when the client read too slowly, and whatever the start of a later choice raised.
+        Raises ApiError when the client read too slowly or answers were cancelled before they began, and whatever the
+        start of a later choice raised.
         """
         async for each in self.events_or_silence(None):
             if each is not None:
@@ -453,6 +464,8 @@ class Answers:
                     if silence is not None:
                         silence.hear()
                     yield each
+            if self._is_short:
+                raise self.failure()
         finally:
             self._teller = self._silence = None
             if silence is not None:

@@ -1,6 +1,6 @@
 """The memory of a server's process: the C library's areas, and what Python's collector looks at.
 
-Called by the command line; never by the library, whose process is somebody else's.
+Set by the command line; never by the library, whose process is somebody else's.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ def use_few_arenas() -> None:
         mallopt(_M_ARENA_MAX, MAX_ARENAS)
 
 
-def settle() -> None:
+def spare_what_stays() -> None:
     """Collect what nothing holds any more, and keep what stays out of later collections.
 
     Python looks at every object there is when enough new ones have stayed: 60 ms with a model loaded, in which it lets

@@ -36,6 +36,6 @@ def log_in_json() -> None:
 
 
 def log_end(answers: Answers) -> None:
-    """Called once the last answer has ended."""
+    """Called once the last answer has ended and every ledger is there. Tells the engine's times, sent or not."""
     if request_logger.isEnabledFor(logging.INFO):
-        request_logger.info("request ended", extra={"facts": record_of(answers)})
+        request_logger.info("request ended", extra={"facts": record_of(answers, until_sent=False)})

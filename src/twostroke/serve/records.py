@@ -30,8 +30,8 @@ class RequestRecords:
         self.num_bytes = 0  # of those that ended
 
     def __len__(self) -> int:
-        """Running ones."""
-        return len(self._running)
+        """Running ones; what has ended holds no place while its ledger is read."""
+        return sum(not answers.has_ended for answers in self._running.values())
 
     @property
     def num_kept(self) -> int:
@@ -54,8 +54,8 @@ class RequestRecords:
         if answers.request_id is not None and self._running.get(answers.request_id) is answers:
             del self._running[answers.request_id]
 
-    def observe_end(self, answers: Answers) -> None:
-        """Called once the last answer has ended."""
+    def observe_books(self, answers: Answers) -> None:
+        """Called once the last answer has ended and every ledger is there."""
         if answers.request_id is not None:
             self.close(answers)
             self._keep(answers.request_id, answers)
@@ -81,18 +81,22 @@ class RequestRecords:
         return None if record is None else dict(json.loads(record))
 
 
-def record_of(answers: Answers) -> dict[str, Any]:
-    """One request as JSON: counts, times and ledger of every answer that ended and whose ledger is read."""
-    last = answers.last_finish[0] if answers.sent_s is not None else None
+def record_of(answers: Answers, *, until_sent: bool = True) -> dict[str, Any]:
+    """One request as JSON: counts, times and ledger of every answer that ended and whose ledger is read.
+
+    `until_sent`: the time until the reply was with the client belongs to the answer that ended last, once it is.
+    """
+    sent_s = answers.sent_s if until_sent else None
+    last = answers.last_finish[0] if sent_s is not None else None
+    ledger_of = answers.ledger_until_sent if until_sent else answers.ledgers.__getitem__
     return {
         "id": answers.request_id,
         "object": "request",
-        "status": "ended" if answers.has_ended else "running",
+        "status": "ended" if answers.is_booked else "running",
         "cancelled_by": answers.cause,
         "answers": [
-            _answer(index, answers.finishes[index], ledger, sent_s=answers.sent_s if index == last else None)
-            for index, ledger in sorted(answers.ledgers.items())
-            if index in answers.finishes
+            _answer(index, answers.finishes[index], ledger_of(index), sent_s=sent_s if index == last else None)
+            for index in sorted(answers.ledgers)
         ],
     }
 

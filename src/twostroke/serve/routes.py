@@ -82,11 +82,13 @@ class Routes:
     ) -> Response:
         request_id = self._request_id(request, prefix=api.id_prefix)
         self.refuse_beyond_limit()
+        if self._bridge_here().num_unread >= self._limits.max_open_requests:
+            await self.booked()  # requests that end faster than their ledgers are read would pile up
         answers = Answers(
             request_id=request_id,
             max_pending=self._limits.max_pending_events,
             bridge=self._bridge_here(),
-            end_observers=[self.records.observe_end, log_end],
+            book_observers=[self.records.observe_books, log_end],
         )
         self.records.open(answers)  # while its body is read and its model loaded too: it holds a place
         try:
@@ -210,10 +212,11 @@ class Routes:
             return json_body(reply.whole())
         return await asyncio.to_thread(lambda: json_body(reply.whole()))
 
-    async def settled(self) -> None:
-        """Wait until what has ended is in the records and the metrics."""
-        if self._bridge is not None:
-            await self._bridge.settled()
+    async def booked(self) -> None:
+        """Wait until what has ended is in the records and the metrics, as long as a look at the engine may take."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.answer_s):
+                await self._bridge_here().booked()
 
     def _bridge_here(self) -> EventBridge:
         if self._bridge is None:
@@ -286,7 +289,7 @@ class Routes:
         return JSONResponse(await self._record(request_id))
 
     async def _record(self, request_id: str) -> dict[str, Any]:
-        await self.settled()
+        await self.booked()
         record = self.records.find(request_id)
         if record is None:
             raise ApiError(

@@ -44,6 +44,7 @@ class _Server(uvicorn.Server):
         self._routes.is_draining = True
         asyncio.get_running_loop().call_later(self._drain_s, self._routes.cancel_all)
         await super().shutdown(sockets)
+        await self._routes.booked()  # the log tells every request that ended
 
 
 def listen(host: str = "127.0.0.1", port: int = 8000) -> socket.socket:

@@ -50,7 +50,7 @@ class StateRoutes:
         )
 
     async def metrics_text(self) -> Response:
-        await self._routes.settled()
+        await self._routes.booked()
         now = await self._snapshots()
         for slot in now:
             slot.metrics.settle()

@@ -171,7 +171,7 @@ class Bench:
             new_text=new_text,
             speculator=speculator,
             new_chooser=lambda request: BeamChooser(request, text_of=text_of_bytes),
-            asks_candidates=asks_candidates,
+            candidates_from=1 if asks_candidates else None,
         )
         self._next = 0
 

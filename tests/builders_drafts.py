@@ -158,7 +158,7 @@ def make_drafter(
         cache=cache,
         binder=Binder(cache, num_groups=1, max_tokens=max_step_tokens, max_rows=32, max_blocks=num_blocks),
         sampler=Sampler(VOCAB),
-        asks_candidates=asks_candidates,
+        candidates_from=1 if asks_candidates else None,
         clock=clock,
         fit=StepCostFit(cost or make_cost(base_s=1e-5), is_measured=True),
         kv_size=KVSize(

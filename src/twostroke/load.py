@@ -19,6 +19,7 @@ from twostroke.core.pooling import Pooling, PoolingKind
 from twostroke.core.request import Request
 from twostroke.core.strategy import Speculator
 from twostroke.engine.bind import Binder
+from twostroke.engine.candidates import FEWEST_ROWS
 from twostroke.engine.cores import cpu_model, usable_cores, usable_cpus
 from twostroke.engine.cost_fit import StepCostFit, StepCounts, assumed_cost
 from twostroke.engine.draft_model import ModelDrafter
@@ -271,7 +272,7 @@ def _load_draft(draft: _OpenedDraft, own: _Own, *, config: Config, clock: Clock,
         fit=_cost_fit(_step_counts(program, fold_costs(program, kv_precision=precision)), measured),
         kv_size=size,
         max_step_tokens=limits.max_step_tokens,
-        asks_candidates=reader.brings_candidates,
+        candidates_from=FEWEST_ROWS if reader.brings_candidates else None,
     )
     drafter.warm_up()
     return drafter
@@ -411,7 +412,7 @@ def _engine(own: _Own, *, clock: Clock, fit: StepCostFit, speculator: Speculator
         new_text=lambda request: _detokenizer(request, tokenizer),
         speculator=speculator,
         pooler=None if pooling is None else Pooler(pooling.kind),
-        asks_candidates=own.reader.brings_candidates,
+        candidates_from=FEWEST_ROWS if own.reader.brings_candidates else None,
         new_chooser=lambda request: BeamChooser(request, text_of=partial(_text_of, request, tokenizer)),
     )
 

@@ -64,6 +64,15 @@ def test_the_best_few_are_enough(wish: dict[str, Any]) -> None:
     assert listener.token_ids == expected.token_ids
 
 
+def test_a_step_of_few_rows_asks_for_nothing() -> None:
+    watch = Watch()
+    watch.bench.engine._candidates_from = 3
+    for length in (3, 5, 7):
+        watch.add(max_tokens=length)
+    watch.bench.run()
+    assert watch.asked == [[True] * 3] * 3 + [[False] * 2] * 2 + [[False]] * 2
+
+
 @pytest.mark.parametrize("wish", ALL, ids=str)
 def test_who_needs_more_gets_all_logits(wish: dict[str, Any]) -> None:
     watch = Watch()

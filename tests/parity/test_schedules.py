@@ -206,7 +206,7 @@ class Lab:
             new_text=lambda request: ByteText(),
             speculator=speculator,
             new_chooser=lambda request: BeamChooser(request, text_of=text_of_bytes),
-            asks_candidates=self.asks_candidates,
+            candidates_from=1 if self.asks_candidates else None,
         )
         assert reader.brings_candidates
         return engine, sampler, cache, scheduler

@@ -11,9 +11,18 @@ from twostroke.core.step import RowPlan, StepPlan
 from twostroke.engine.live import Member
 from twostroke.sample.sampler import Sampler, SamplingRow
 
+FEWEST_ROWS = 4  # a step of fewer waits for its weights, and a look at every panel holds them up: a hundredth or two
 
-def ask_candidates(sampler: Sampler, plan: StepPlan, members: Mapping[int, Member]) -> Candidates | None:
-    """What the head is to hand on, row by row of its logits; None: all logits of all rows."""
+
+def ask_candidates(
+    sampler: Sampler, plan: StepPlan, members: Mapping[int, Member], *, least: int | None
+) -> Candidates | None:
+    """What the head is to hand on, row by row of its logits; None: all logits of all rows.
+
+    `least`: rows a step must have to ask; None never does.
+    """
+    if least is None or sum([row.num_logits for row in plan.rows]) < least:
+        return None
     rows: list[SamplingRow | None] = []
     for row in plan.rows:
         rows += [None] * row.num_scored

@@ -73,7 +73,7 @@ class ModelDrafter:
     fit: StepCostFit
     kv_size: KVSize
     max_step_tokens: int
-    asks_candidates: bool = False  # its reader can bring them
+    candidates_from: int | None = None  # see Engine
     total_s: float = 0.0
     _followers: dict[int, _Follower] = field(default_factory=dict)
     _full: set[int] = field(default_factory=set)  # sequences for which the store had no room
@@ -218,7 +218,8 @@ class ModelDrafter:
     def _round(self, rows: Seq[RowPlan], guesses: Mapping[int, list[int]], limits: Mapping[int, int]) -> list[RowPlan]:
         """One step, a guess for each sequence that was read to its end; the rows of those that guess on."""
         guessing = [self._sampling_row(row.sequence_id) for row in rows if row.needs_logits]
-        candidates = self.sampler.ask(guessing) if guessing and self.asks_candidates else None
+        asks = self.candidates_from is not None and len(guessing) >= self.candidates_from
+        candidates = self.sampler.ask(guessing) if guessing and asks else None
         logits = self._run(rows, self._followers, candidates)
         for row in rows:
             self._followers[row.sequence_id].num_computed += row.num_tokens

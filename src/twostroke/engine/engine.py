@@ -75,11 +75,11 @@ class Engine:
         new_chooser: Callable[[Request], Chooser],
         speculator: Speculator | None = None,
         pooler: Pooler | None = None,
-        asks_candidates: bool = False,
+        candidates_from: int | None = None,
     ) -> None:
         """With a pooler it embeds: prompts come to vectors instead of tokens, by a binder that selects all.
 
-        `asks_candidates`: the reader can bring them where not all logits are needed.
+        `candidates_from`: rows of logits from which on a step asks for less, where its reader can bring that.
         """
         self._reader = reader
         self._scheduler = scheduler
@@ -94,7 +94,7 @@ class Engine:
         self._new_chooser = new_chooser
         self.speculator = speculator
         self._pooler = pooler
-        self._asks_candidates = asks_candidates
+        self._candidates_from = candidates_from
         self._wanted = WantedTokens(sampler.vocab_size)
         self._live: dict[str, Live] = {}
         self._started: dict[str, Live] = {}  # of these, who had a row already
@@ -173,7 +173,7 @@ class Engine:
         self._take_back(plan)
         planned_s = self._clock.now()
         wanted = self._wanted.of(plan, self._members)
-        candidates = ask_candidates(self._sampler, plan, self._members) if self._asks_candidates else None
+        candidates = ask_candidates(self._sampler, plan, self._members, least=self._candidates_from)
         mask_s = self._clock.now() - planned_s
         logits = self._run(plan, wanted, candidates)
         logits_s = self._clock.now()

@@ -827,3 +827,20 @@ def test_what_steps_used_of_the_machine_is_their_cost_over_their_time(llm: LLM) 
         sum(llm.weight_bytes for _ in steps) / 1e9 / sum(step.logits_s - step.start_s for step in steps), rel=0.2
     )
     assert list(llm.use_of(steps, fast)) == pytest.approx([compute / 2, bandwidth / 4])
+
+
+def test_a_printed_result_is_short_and_shows_what_a_person_reads(random_llm: LLM) -> None:
+    params = SamplingParams(max_tokens=64, ignore_eos=True, logprobs=5, prompt_logprobs=5)
+    handle = random_llm.submit([5, 6, 7], params, on_event=(events := list[Event]()).append)
+    result = handle.result()
+    shown = repr(result)
+    for name in ("text", "finish_reason", "usage", "timing", "token_ids", "seed", "kv"):
+        assert f"{name}={getattr(result, name)!r}" in shown
+    for name in ("account", "ledger", "ttft_ledger", "logprobs", "top_logprobs", "prompt_logprobs", "embedding"):
+        assert getattr(result, name) is not None
+        assert f"{name}=" not in shown
+    assert len(shown) < 600 + len(repr(result.text)) + len(repr(result.token_ids))
+    end = events[-1]
+    assert isinstance(end, FinishEvent)
+    assert "account=" not in repr(end)
+    assert len(repr(end)) < 600 + len(repr(end.text))

@@ -95,6 +95,14 @@ def test_tries_that_cannot_be_are_refused(llm: LLM, options: dict[str, Any], wor
         llm.best_of("hi", **options)
 
 
+@pytest.mark.parametrize("params", [None, SamplingParams(top_k=5)])
+def test_tries_that_would_all_be_the_same_are_refused_and_one_is_none(llm: LLM, params: SamplingParams | None) -> None:
+    with pytest.raises(ParamsError, match=r"num_tries is 4 and temperature is 0.*raise the temperature") as refusal:
+        llm.best_of("hi", params)
+    assert refusal.value.field == "num_tries"
+    assert [result.text for result in llm.best_of("hello", params, num_tries=1)] == [llm.generate("hello")[0].text]
+
+
 # How likely a prompt was
 
 

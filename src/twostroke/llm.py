@@ -27,7 +27,7 @@ from twostroke.core.account import StepRecord
 from twostroke.core.clock import Clock, WallClock
 from twostroke.core.event import Event
 from twostroke.core.ledger import Part
-from twostroke.core.likeliest import MAX_TRIES, Tried, likeliest
+from twostroke.core.likeliest import MAX_TRIES, Tried, likeliest, same_tries
 from twostroke.core.peaks import Peaks
 from twostroke.core.pooling import Pooling
 from twostroke.core.report import PhaseReport, Result
@@ -275,12 +275,15 @@ class LLM:
     ) -> list[Result]:
         """The answers the model holds likeliest per token among `num_tries` drawn side by side, best first.
 
-        `logprobs` of `params` is at least 0: the choice is made by them. Tries differ by their choice index.
+        `logprobs` of `params` is at least 0: the choice is made by them. Tries differ by their choice index, and
+        not at temperature 0: ParamsError.
         """
         for name, value, high in (("num_tries", num_tries, MAX_TRIES), ("num_return", num_return, num_tries)):
             if type(value) is not int or not 1 <= value <= high:
                 raise ParamsError(f"{name} is {value!r}: it must be a whole number from 1 to {high}", field=name)
         params = self.default_params if params is None else params
+        if why := same_tries("num_tries", num_tries, temperature=params.temperature):
+            raise ParamsError(why, field="num_tries")
         params = replace(params, logprobs=params.logprobs or 0)
         tries = self._answers([prompt] * num_tries, params, differ=True)
         known = [Tried(number, _logprob_of(result), len(result.token_ids)) for number, result in enumerate(tries)]

@@ -198,3 +198,17 @@ def test_tools_and_what_the_template_is_told_go_with_the_question(capsys: Captur
         (["--raw", "--reasoning-effort", "none"], "--reasoning-effort needs a chat template"),
     ):
         assert words in shown(*flags)
+
+
+@pytest.mark.parametrize("flags", [[], ["--temperature", "0"], ["--preset", "exact"]])
+def test_several_tries_at_temperature_0_are_refused(capsys: Capture, home: Path, model: str, flags: list[str]) -> None:
+    code, out, err = said(capsys, home, "-m", model, "--quiet", "--best-of", "8", *flags)
+    assert (code, out) == (2, "")
+    assert "--best-of is 8 and temperature is 0, which takes the likeliest token" in err
+    assert err.endswith("raise the temperature, say to 0.8, or leave out --best-of\n")
+
+
+def test_one_try_or_a_draw_among_several_is_answered(capsys: Capture, home: Path, model: str) -> None:
+    assert said(capsys, home, "-m", model, "--quiet", "--best-of", "1") == (0, f"{ANSWER}\n", "")
+    drawn = said(capsys, home, "-m", model, "--quiet", "--best-of", "2", "--temperature", "0.1")
+    assert drawn == (0, f"{ANSWER}\n", "")

@@ -1,6 +1,7 @@
 """`twostroke show` prints the op list of a model without running it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,21 @@ def test_json_holds_the_same_facts(capsys: Capture, model: str) -> None:
     assert facts["phases"]["prefill"]["tokens"] == 16
     assert facts["phases"]["decode"]["depth"] == 100
     assert facts["phases"]["prefill"]["flops"] == sum(line["prefill"]["flops"] for line in facts["ops"])
+
+
+def test_a_check_says_what_it_read(capsys: Capture, model: str) -> None:
+    plain, text = shown(capsys, model), shown(capsys, model, "--check")
+    assert text.startswith(plain)
+    said = re.fullmatch(r"\nchecked: ([\d,]+) weights in (\d+) tensors, none is NaN or infinite\n", text[len(plain) :])
+    assert said is not None
+    facts = json.loads(shown(capsys, model, "--check", "--json"))["check"]
+    assert facts == {
+        "num_tensors": int(said[2]),
+        "num_weights": int(said[1].replace(",", "")),
+        "bad": [],
+        "unread": [],
+    }
+    assert "check" not in json.loads(shown(capsys, model, "--json"))
 
 
 @pytest.mark.parametrize(

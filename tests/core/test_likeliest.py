@@ -2,7 +2,7 @@
 
 import pytest
 
-from twostroke.core.likeliest import Tried, likeliest
+from twostroke.core.likeliest import Tried, likeliest, same_tries
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,12 @@ def test_the_likeliest_per_token_come_first(
 ) -> None:
     scored = [Tried(number, total, count) for number, (total, count) in enumerate(answers)]
     assert likeliest(scored, num_told=num_told) == expected
+
+
+def test_several_tries_need_a_draw() -> None:
+    why = same_tries("best_of", 8, temperature=0.0)
+    assert why is not None
+    assert why.startswith("best_of is 8 and temperature is 0, which takes the likeliest token: all answers would be")
+    assert why.endswith("raise the temperature, say to 0.8, or leave out best_of")
+    assert same_tries("best_of", 1, temperature=0.0) is None
+    assert same_tries("best_of", 8, temperature=0.1) is None

@@ -1,5 +1,6 @@
 """NaN and infinity are found in plain weights and in the scales of quantised blocks, and nowhere else."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from tests.cases.make_malformed import GGUF_RECIPES, build_gguf
 from twostroke.model.finite import check_finite, is_finite
 from twostroke.model.open import open_model
-from twostroke.model.source import TensorRef
+from twostroke.model.source import TensorRef, TensorTable
 from twostroke.model.tensor_type import BLOCK_SIZES, SUPPORTED_TYPES
 
 NAN16, INF16, ONE16 = b"\x01\x7e", b"\x00\x7c", b"\x00\x3c"
@@ -42,6 +43,21 @@ def test_bad_weight_is_found(tensor_type: str, bad: bytes) -> None:
 def test_check_names_the_tensor_of_a_file_that_loads(tmp_path: Path, name: str) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(GGUF_RECIPES[name](*build_gguf()))
-    assert check_finite(open_model(path)) == ["blk.0.attn_q.weight"]
+    assert check_finite(open_model(path)).bad == ("blk.0.attn_q.weight",)
     path.write_bytes(build_gguf()[0])
-    assert check_finite(open_model(path)) == []
+    assert check_finite(open_model(path)).bad == ()
+
+
+def test_check_tells_how_much_it_read_and_what_it_could_not(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(build_gguf()[0])
+    source = open_model(path)
+    stored = list(source.tensors.stored())
+    checked = check_finite(source)
+    assert (checked.num_tensors, checked.unread) == (len(stored), ())
+    assert checked.num_weights == sum(int(np.prod(tensor.shape)) for tensor in stored)
+    strange = TensorRef("strange", "TQ1_0", (256,), np.zeros(54, np.uint8))
+    table = TensorTable(path, {each.name: each for each in (*stored, strange)})
+    checked_too = check_finite(replace(source, tensors=table))
+    assert checked_too.unread == ("strange",)
+    assert (checked_too.num_tensors, checked_too.num_weights) == (checked.num_tensors, checked.num_weights)

@@ -88,6 +88,12 @@ def test_tries_that_cannot_be_told_are_refused(fields: dict[str, Any], param: st
     assert words in str(error)
 
 
+def test_clients_may_ask_for_several_tries_where_all_are_the_same() -> None:
+    """OpenAI's API takes best_of at temperature 0, and here absent is 0."""
+    wish = read(make_completion(best_of=4, temperature=0))
+    assert (wish.num_choices, wish.num_told) == (read(make_completion(best_of=4)).num_choices, 1)
+
+
 def test_as_many_tries_as_answers_may_be_streamed_and_chats_have_no_best_of() -> None:
     assert read(make_completion(n=2, best_of=2, stream=True)).num_choices == 2
     assert refusal(make_chat(best_of=1)).code == "unknown_field"

@@ -46,7 +46,7 @@ from twostroke.cli.structure_flags import Choice, Grammar, JSONSchema, Regex, sa
 from twostroke.cli.tries import Tries
 from twostroke.config import Config, resolve
 from twostroke.core.event import Event
-from twostroke.core.likeliest import MAX_TRIES
+from twostroke.core.likeliest import MAX_TRIES, same_tries
 from twostroke.core.peaks import Peaks
 from twostroke.core.report import Result
 from twostroke.core.sequence import FinishReason
@@ -205,7 +205,10 @@ def run(
                 Terminal.of(sys.stderr, config).write_lines([line])
         if stop:
             said["stop"] = defaults.and_stop(stop)
-        result = answer(llm, asked, dataclasses.replace(defaults, **said), config, num_tries=num_tries)
+        params = dataclasses.replace(defaults, **said)
+        if why := same_tries("--best-of", num_tries, temperature=params.temperature):
+            raise ConfigError(why)
+        result = answer(llm, asked, params, config, num_tries=num_tries)
     leave(result)
 
 

@@ -1,8 +1,9 @@
 """`twostroke show`: a model as its list of ops, with operations and bytes of both phases."""
 
+import dataclasses
 import json
 import sys
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -10,6 +11,9 @@ from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.loading import find_model
 from twostroke.config import resolve
 from twostroke.errors import ConfigError, ModelFileError
+
+if TYPE_CHECKING:
+    from twostroke.model.finite import FiniteCheck
 
 PREFILL_TOKENS = 512  # a model made for less shows a prefill of its whole context
 
@@ -23,7 +27,9 @@ def show(
     depth: Annotated[int, typer.Option("--depth", "-d", min=0, help="Tokens in the cache before the decode.")] = 0,
     kv: Annotated[str, typer.Option(help="Precision of the KV cache: f32, f16, bf16, int8.")] = "bf16",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Read every weight; NaN or infinity is an error.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every weight and say so; NaN or infinity is an error.")
+    ] = False,
 ) -> None:
     """Print a model's ops, shapes, operations and bytes per phase. Nothing is run."""
     with leaving_on_interrupt():  # NumPy and whoever reads models: a tenth of a second
@@ -36,14 +42,28 @@ def show(
         raise ConfigError(f"--kv is {kv!r}: it must be one of {', '.join(get_args(Precision))}")
     source = open_model(find_model(model, config=resolve(), quiet=as_json))
     program = build_program(source)
-    if check and (bad := check_finite(source)):
-        raise ModelFileError(source.path, f"weights are NaN or infinite in {', '.join(bad)}: fetch the file again")
+    checked = check_finite(source) if check else None
+    if checked is not None and checked.bad:
+        bad = ", ".join(checked.bad)
+        raise ModelFileError(source.path, f"weights are NaN or infinite in {bad}: fetch the file again")
     if prompt is None:
         prompt = min(PREFILL_TOKENS, program.context_length)
     _check_context(program.context_length, prompt=prompt, depth=depth)
     listing = list_program(program, kv_precision=kv, prefill_tokens=prompt, decode_depth=depth)
-    lines = [json.dumps(listing_dict(listing))] if as_json else listing_text(listing)
+    if as_json:
+        facts = listing_dict(listing) | ({} if checked is None else {"check": dataclasses.asdict(checked)})
+        lines = [json.dumps(facts)]
+    else:
+        lines = [*listing_text(listing), *([] if checked is None else ["", *_check_lines(checked)])]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _check_lines(checked: "FiniteCheck") -> list[str]:
+    """What was read; of quantised blocks the scales, nothing else there can be NaN or infinite."""
+    lines = [f"checked: {checked.num_weights:,} weights in {checked.num_tensors} tensors, none is NaN or infinite"]
+    if checked.unread:
+        lines.append(f"not checked, of types that are not supported: {', '.join(checked.unread)}")
+    return lines
 
 
 def _check_context(context: int, *, prompt: int, depth: int) -> None:

@@ -1,6 +1,6 @@
 """What a request's listener hears, in order: tokens, then one finish."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from twostroke.core.account import Account
@@ -116,14 +116,14 @@ class FinishEvent:
     usage: Usage
     timing: Timing
     kv: KVUsage
-    account: Account
+    account: Account = field(repr=False)
     seed: int
     error: str | None = None
     stop_reason: str | int | None = None
     speculation: Speculation | None = None  # where drafts were asked for
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; the tokens told before are the first one's
-    prompt_logprobs: tuple[ScoredToken, ...] = ()  # of an answer without a token
-    embedding: bytes = b""  # of a request for one: float32, little-endian, unit length
+    prompt_logprobs: tuple[ScoredToken, ...] = field(default=(), repr=False)  # of an answer without a token
+    embedding: bytes = field(default=b"", repr=False)  # of a request for one: float32, little-endian, unit length
 
 
 Event = TokenEvent | FinishEvent

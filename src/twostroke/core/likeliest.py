@@ -1,6 +1,6 @@
 """The best of several answers to one prompt, as OpenAI's `best_of` has it: highest log-probability per token.
 
-Called by LLM and by the server's replies. Pure.
+Called by LLM, by the command line and by the server's replies. Pure.
 """
 
 import math
@@ -8,6 +8,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_TRIES = 64  # each is a sequence
+
+
+def same_tries(name: str, num_tries: int, *, temperature: float) -> str | None:
+    """Why so many tries are no choice, as an error says it; `name` is what the user called their number."""
+    if num_tries == 1 or temperature > 0:
+        return None
+    return (
+        f"{name} is {num_tries} and temperature is 0, which takes the likeliest token: all answers would be the same; "
+        f"raise the temperature, say to 0.8, or leave out {name}"
+    )
 
 
 class Tried(NamedTuple):

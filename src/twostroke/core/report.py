@@ -1,6 +1,6 @@
 """What happened in each phase of one request, as facts: doors show these, nobody computes them again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from twostroke.chat.answer import ChatAnswer
@@ -37,7 +37,10 @@ class PhaseUse:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One finished answer. `error` is set when `finish_reason` is error; the text so far is kept."""
+    """One finished answer. `error` is set when `finish_reason` is error; the text so far is kept.
+
+    Printed it is what a person reads: where its time went and what each token was worth is there to be asked for.
+    """
 
     request_id: str
     text: str
@@ -46,17 +49,17 @@ class Result:
     usage: Usage
     timing: Timing
     kv: KVUsage
-    ledger: Ledger
-    ttft_ledger: Ledger | None  # the same account, closed at the first token
-    account: Account
+    ledger: Ledger = field(repr=False)
+    ttft_ledger: Ledger | None = field(repr=False)  # the same account, closed at the first token
+    account: Account = field(repr=False)
     seed: int
-    logprobs: tuple[float | None, ...] = ()
-    top_logprobs: tuple[tuple[TokenLogprob, ...], ...] = ()
-    prompt_logprobs: tuple[ScoredToken, ...] = ()  # where they were asked for: one per prompt token
+    logprobs: tuple[float | None, ...] = field(default=(), repr=False)
+    top_logprobs: tuple[tuple[TokenLogprob, ...], ...] = field(default=(), repr=False)
+    prompt_logprobs: tuple[ScoredToken, ...] = field(default=(), repr=False)  # where asked for: one per prompt token
     error: str | None = None
     stop_reason: str | int | None = None  # the stop string, pattern or id that ended it
     speculation: Speculation | None = None  # where drafts were asked for
-    embedding: bytes = b""  # of a request for one, as in FinishEvent
+    embedding: bytes = field(default=b"", repr=False)  # of a request for one, as in FinishEvent
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; text and token_ids are the first one's
     answer: ChatAnswer | None = None  # of a chat: what its text is made of
 

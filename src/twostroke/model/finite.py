@@ -3,7 +3,9 @@
 Quantised blocks cannot hold either but in their 16-bit scales; those are looked at.
 """
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +26,26 @@ _SCALE_OFFSETS = {  # bytes into a block where a float16 stands
 _CHUNK_BLOCKS = 2**20  # bounds what one look allocates
 
 
-def check_finite(source: ModelSource) -> list[str]:
-    """Names of the tensors with a NaN or infinite weight or scale, in file order. Empty is good."""
-    tensors = (tensor for tensor in source.tensors.stored() if tensor.tensor_type in SUPPORTED_TYPES)
-    return [tensor.name for tensor in tensors if not is_finite(tensor)]
+@dataclass(frozen=True, slots=True)
+class FiniteCheck:
+    """What was looked at, and what was found there: names of tensors in file order."""
+
+    num_tensors: int
+    num_weights: int
+    bad: tuple[str, ...]  # with a NaN or infinite weight or scale
+    unread: tuple[str, ...]  # of types that no model here uses
+
+
+def check_finite(source: ModelSource) -> FiniteCheck:
+    """Look at every tensor of a supported type."""
+    stored = list(source.tensors.stored())
+    read = [tensor for tensor in stored if tensor.tensor_type in SUPPORTED_TYPES]
+    return FiniteCheck(
+        num_tensors=len(read),
+        num_weights=sum(math.prod(tensor.shape) for tensor in read),
+        bad=tuple(tensor.name for tensor in read if not is_finite(tensor)),
+        unread=tuple(tensor.name for tensor in stored if tensor.tensor_type not in SUPPORTED_TYPES),
+    )
 
 
 def is_finite(tensor: TensorRef) -> bool:

@@ -19,6 +19,8 @@ REPOSITORY = Path(__file__).parent.parent
 PACKAGE = REPOSITORY / "src" / "twostroke"
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")])
 NAMES = [str(document.relative_to(REPOSITORY)) for document in DOCUMENTS]
+TEST_DOCUMENTS = [str(each.relative_to(REPOSITORY)) for each in sorted(REPOSITORY.glob("tests/**/*.md"))]
+MAX_LINE = 120
 FOLDERS = (REPOSITORY, PACKAGE, REPOSITORY / "native", REPOSITORY / "tests", REPOSITORY / "docs")
 SUFFIXES = (".py", ".h", ".cpp", ".md", "/")
 FLAGS_OF_OTHERS = {"--quiet", "--only", "--tokens", "--draft-model"}  # of pip and of the benches, which have their own
@@ -93,6 +95,15 @@ def test_files_that_sentences_name_exist(name: str) -> None:
         inside = "/" in span.rstrip("/")
         found = any((folder / span).exists() for folder in FOLDERS)
         assert found or (not inside and any(REPOSITORY.glob(f"[nst]*/**/{span}"))), f"{name}: {span}"
+
+
+@pytest.mark.parametrize("name", [*NAMES, *TEST_DOCUMENTS])
+def test_no_line_is_longer_than_those_of_code(name: str) -> None:
+    """Tables cannot be broken, and code is what it is."""
+    block = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+    text = block.sub(lambda found: "\n" * found[0].count("\n"), text_of(name))
+    lines = {number: line for number, line in enumerate(text.splitlines(), 1) if not line.lstrip().startswith("|")}
+    assert [f"{name}:{number}" for number, line in lines.items() if len(line) > MAX_LINE] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -317,7 +317,12 @@ def test_limits_are_what_a_search_takes_of_other_wishes() -> None:
         (
             {"mirostat_tau": 5.0, "temperature": 1.0, "top_k": 40, "min_p": 0.1},
             "mirostat_tau",
-            "is set beside top_k, min_p: mirostat chooses by itself how many tokens stay; leave out them",
+            "is set beside top_k, min_p: mirostat chooses by itself how many tokens stay; leave them out",
+        ),
+        (
+            {"mirostat_tau": 5.0, "temperature": 1.0, "top_k": 40},
+            "mirostat_tau",
+            "is set beside top_k: mirostat chooses by itself how many tokens stay; leave it out, or mirostat_tau",
         ),
         ({"typical_p": 0.5, "temperature": 1.0, "beam": BeamSearch()}, "temperature", "beam search finds"),
         ({"bad_words": ("x",), "beam": BeamSearch()}, "bad_words", "beam search finds"),

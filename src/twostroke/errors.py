@@ -25,7 +25,14 @@ class TwostrokeError(Exception):
 
 
 class ConfigError(TwostrokeError):
-    """A setting, flag or environment variable is unknown or out of range."""
+    """A setting, flag or environment variable is unknown or out of range.
+
+    `field` is the argument of Python that the message begins with, where the command line has a flag of that name.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class ParamsError(TwostrokeError):

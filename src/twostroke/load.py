@@ -494,7 +494,9 @@ def _lookup(speculate: str | None) -> NgramDrafter | None:
     if speculate is None:
         return None
     if speculate != "ngram":
-        raise ConfigError(f"speculate is {speculate!r}: it must be 'ngram', drafts from the text itself, or None")
+        raise ConfigError(
+            f"speculate is {speculate!r}: it must be 'ngram', drafts from the text itself, or None", field="speculate"
+        )
     return NgramDrafter()
 
 
@@ -502,7 +504,7 @@ def kv_precision(kv: str | None) -> Precision:
     if kv is None:
         return DEFAULT_PRECISION
     if kv not in get_args(Precision):
-        raise ConfigError(f"kv is {kv!r}: it must be one of {', '.join(get_args(Precision))}")
+        raise ConfigError(f"kv is {kv!r}: it must be one of {', '.join(get_args(Precision))}", field="kv")
     return cast(Precision, kv)
 
 
@@ -512,7 +514,7 @@ def _threads(threads: int | None, config: Config) -> int:
     if threads is None:
         return usable_cores()
     if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
-        raise ConfigError(f"threads is {threads!r}: it must be a whole number from 1 to {MAX_THREADS}")
+        raise ConfigError(f"threads is {threads!r}: it must be a whole number from 1 to {MAX_THREADS}", field="threads")
     if threads > (most := usable_cpus()):
         logger.warning(
             "threads is %d, this process may use %d CPUs: threads that cannot run at the same time wait for each other "

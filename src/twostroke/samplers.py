@@ -115,6 +115,6 @@ def check_company(in_use: Collection[str], *, temperature: float, dynatemp_range
     if "mirostat_tau" in said and others:
         raise ParamsError(
             f"mirostat_tau is set beside {', '.join(others)}: mirostat chooses by itself how many tokens stay; "
-            f"leave out {'it' if len(others) == 1 else 'them'}, or mirostat_tau",
+            f"leave {'it' if len(others) == 1 else 'them'} out, or mirostat_tau",
             field="mirostat_tau",
         )

@@ -162,6 +162,8 @@ def test_a_conversation_is_saved(tmp_path: Path) -> None:
     assert chat.notes[0] == f"saved 2 messages in {file}"
     assert "exists" in chat.notes[1]
     assert chat.notes[2] == "/save needs the name of a file"
+    begun = Chat(f"/save {tmp_path / 'begun.json'}", source=ScriptedSource(), system="Be kind.")
+    assert begun.notes == [f"saved 1 message in {tmp_path / 'begun.json'}"]
 
 
 @pytest.mark.parametrize(

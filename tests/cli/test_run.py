@@ -212,3 +212,20 @@ def test_one_try_or_a_draw_among_several_is_answered(capsys: Capture, home: Path
     assert said(capsys, home, "-m", model, "--quiet", "--best-of", "1") == (0, f"{ANSWER}\n", "")
     drawn = said(capsys, home, "-m", model, "--quiet", "--best-of", "2", "--temperature", "0.1")
     assert drawn == (0, f"{ANSWER}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--threads", "0"], "--threads is 0: it must be a whole number from 1 to 1024"),
+        (["--kv", "int4"], "--kv is 'int4': it must be one of f32, f16, bf16, int8"),
+        (["--speculate", "x"], "--speculate is 'x': it must be 'ngram'"),
+        (["--context", "0"], "--context is 0: the model was made for 1 to 1024 tokens"),
+    ],
+)
+def test_what_a_model_cannot_be_loaded_with_is_named_by_its_flag(
+    capsys: Capture, home: Path, model: str, flags: list[str], words: str
+) -> None:
+    code, out, err = said(capsys, home, "-m", model, *flags)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"twostroke: {words}")

@@ -15,6 +15,7 @@ from twostroke.program.listing import (
     listing_dict,
     listing_text,
     num_parameters,
+    size_text,
     weight_bytes,
 )
 
@@ -82,7 +83,9 @@ def test_text_has_head_table_totals_and_kv() -> None:
     prefill = line_of(text, "prefill of 16 tokens:")
     assert re.search(r"FLOPs \(.* int8, .* bf16, .* fp32\)", prefill)
     assert line_of(text, "decode of 1 token at depth 20:")
-    assert line_of(text, "KV group 0:") == ("KV group 0: 2 layers, 2 heads of 8, all positions, 128B per token as bf16")
+    assert line_of(text, "KV group 0:") == (
+        "KV group 0: 2 layers, 2 heads of 8, all positions, 128 B per token as bf16"
+    )
 
 
 def test_units_that_do_nothing_are_left_out_of_the_text() -> None:
@@ -147,6 +150,13 @@ def test_counts_are_right_within_half_a_digit(value: int) -> None:
     number = float(text.rstrip("kMGT")) * 1000 ** ("kMGT".index(text[-1]) + 1 if text[-1] in "kMGT" else 0)
     assert number == pytest.approx(value, rel=5.1e-3)
     assert len(text.strip("kMGT").replace(".", "")) <= 3
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (96_612_480, "96.6 MB")]
+)
+def test_sizes_are_spaced_as_everywhere(num_bytes: int, text: str) -> None:
+    assert size_text(num_bytes) == text
 
 
 def test_a_deeper_decode_reads_more_kv_and_the_same_weights() -> None:
@@ -219,15 +229,15 @@ def test_totals_of_a_phase_are_spelled_in_full() -> None:
     decode = make_listing().decode
     assert line_of(text, "decode") == (
         f"decode of 1 token at depth 20: {count_text(decode.total_flops)} FLOPs "
-        f"({count_text(decode.total_flops)} fp32), {count_text(decode.weight_bytes)}B of weights, "
-        "2.69kB of KV read, 128B written"
+        f"({count_text(decode.total_flops)} fp32), {size_text(decode.weight_bytes)} of weights, "
+        "2.69 kB of KV read, 128 B written"
     )
 
 
 def test_a_windowed_group_and_single_things_are_spelled_so() -> None:
     text = listing_text(make_listing("gemma3", kv_precision="f32"))
-    assert line_of(text, "KV group 0") == "KV group 0: 1 layer, 2 heads of 8, a window of 4, 128B per token as f32"
-    assert line_of(text, "KV group 1") == "KV group 1: 1 layer, 2 heads of 8, all positions, 128B per token as f32"
+    assert line_of(text, "KV group 0") == "KV group 0: 1 layer, 2 heads of 8, a window of 4, 128 B per token as f32"
+    assert line_of(text, "KV group 1") == "KV group 1: 1 layer, 2 heads of 8, all positions, 128 B per token as f32"
 
 
 def test_the_head_counts_parameters_and_their_bytes() -> None:
@@ -237,5 +247,5 @@ def test_the_head_counts_parameters_and_their_bytes() -> None:
     assert num_parameters(listing.program) == matrices + norms
     assert weight_bytes(listing.program) == 2 * matrices + 4 * norms
     assert listing_text(listing)[1] == (
-        f"{count_text(matrices + norms)} parameters in {count_text(2 * matrices + 4 * norms)}B"
+        f"{count_text(matrices + norms)} parameters in {size_text(2 * matrices + 4 * norms)}"
     )

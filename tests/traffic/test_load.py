@@ -35,6 +35,7 @@ def test_a_closed_loop(address: str) -> None:
     assert load.about[2].startswith("prompts: random words, ")
     assert load.about[2].endswith(" on average, counted by the server's /tokenize")
     assert told[0].endswith("making 7 prompts")
+    assert told[1:] == ["sending 7 requests"], "what the report begins with is not said twice"
     assert load.settings["model"] == "mock"
 
 

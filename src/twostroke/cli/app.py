@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         return fail(misread(error), ExitCode.USER_MISTAKE)
     except USER_MISTAKES as error:
-        return fail(str(error), ExitCode.USER_MISTAKE)
+        return fail(with_flag(error), ExitCode.USER_MISTAKE)
     except OutputClosed:
         return leave_quietly()
     except (TwostrokeError, OSError) as error:
@@ -124,6 +124,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return fail(f"internal error, please report it: {type(error).__name__}: {error}", ExitCode.FAILED)
     return code if isinstance(code, int) else ExitCode.DONE
+
+
+def with_flag(error: TwostrokeError) -> str:
+    """What is wrong, a setting that Python and the command line share under the name of its flag."""
+    if not isinstance(error, ConfigError) or error.field is None:
+        return str(error)
+    return f"--{error.field.replace('_', '-')}{str(error).removeprefix(error.field)}"
 
 
 def misread(error: typer.TyperException) -> str:

@@ -10,6 +10,7 @@ from twostroke.cli.chat_sources import Source, Spoken
 from twostroke.cli.conversation import SETTINGS, Conversation
 from twostroke.core.sequence import FinishReason
 from twostroke.errors import CapacityError, ConfigError, RemoteError, TwostrokeError
+from twostroke.view import quantity
 
 HELP = """\
 /phases           where the time of the last answer went
@@ -151,7 +152,7 @@ class ChatSession:
             raise ConfigError("/save needs the name of a file")
         path = Path(rest).expanduser()
         self.conversation.save(path)
-        self.note([f"saved {len(self.conversation.messages)} messages in {path}"])
+        self.note([f"saved {quantity.count(len(self.conversation.messages), 'message')} in {path}"])
 
     def _help(self, rest: str) -> None:
         self.note(HELP.splitlines())

@@ -52,7 +52,9 @@ def plan_kv(
     Raises ConfigError for a context beyond the model's, CapacityError where not even one context fits.
     """
     if context is not None and (type(context) is not int or not 1 <= context <= program.context_length):
-        raise ConfigError(f"context is {context!r}: the model was made for 1 to {program.context_length} tokens")
+        raise ConfigError(
+            f"context is {context!r}: the model was made for 1 to {program.context_length} tokens", field="context"
+        )
     wanted = context or min(program.context_length, most_context or program.context_length)
     sizes = tuple(block_bytes(group, precision=precision, block_size=block_size) for group in program.kv_groups)
     budget = int(part * max(0, min(int(available_bytes * MEMORY_SHARE), available_bytes - weight_bytes)))

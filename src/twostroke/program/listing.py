@@ -150,6 +150,12 @@ def count_text(value: int) -> str:
     return str(value)
 
 
+def size_text(num_bytes: int) -> str:
+    """1234567 -> "1.23 MB"."""
+    text = count_text(num_bytes)
+    return f"{text} B" if text[-1].isdigit() else f"{text[:-1]} {text[-1]}B"
+
+
 def _shape_text(program: Program, instr: Instr) -> str:
     """Widths in -> widths out, with the attributes that change the sizes."""
     inputs = " ".join(str(program.values[value].width) for value in instr.inputs) or "ids"
@@ -201,7 +207,7 @@ def _head_text(program: Program) -> list[str]:
     sizes = f"{_counted(num_layers, 'layer')}, width {program.width}, vocabulary {program.vocab_size}"
     return [
         f"{program.architecture}: {sizes}, context {program.context_length}",
-        f"{count_text(num_parameters(program))} parameters in {count_text(weight_bytes(program))}B",
+        f"{count_text(num_parameters(program))} parameters in {size_text(weight_bytes(program))}",
     ]
 
 
@@ -212,8 +218,8 @@ def _counted(number: int, noun: str) -> str:
 def _total_text(phase: str, cost: Cost) -> str:
     units = ", ".join(f"{count_text(flops)} {unit}" for unit, flops in cost.flops_by_unit.items() if flops)
     return (
-        f"{phase}: {count_text(cost.total_flops)} FLOPs ({units}), {count_text(cost.weight_bytes)}B of weights, "
-        f"{count_text(cost.kv_bytes)}B of KV read, {count_text(cost.kv_written_bytes)}B written"
+        f"{phase}: {count_text(cost.total_flops)} FLOPs ({units}), {size_text(cost.weight_bytes)} of weights, "
+        f"{size_text(cost.kv_bytes)} of KV read, {size_text(cost.kv_written_bytes)} written"
     )
 
 
@@ -225,7 +231,7 @@ def _kv_text(listing: Listing) -> list[str]:
         lines.append(
             f"KV group {group.id}: {_counted(len(group.layers), 'layer')}, "
             f"{_counted(group.num_kv_heads, 'head')} of {group.head_dim}, {sees}, "
-            f"{count_text(per_token)}B per token as {listing.kv_precision}"
+            f"{size_text(per_token)} per token as {listing.kv_precision}"
         )
     return lines
 

@@ -171,7 +171,7 @@ async def _run(config: LoadConfig, workload: Workload, tell: Callable[[str], Non
         ready = await prepare(workload.items, prompts=found.prompts, server=found.server)
         await _warm_up(config, found)
         about = about_lines(config, workload, found)
-        tell("; ".join(about[1:2]))
+        tell(f"sending {len(ready)} requests")
         outcomes = await _sent(config, ready, found)
     finally:
         await client.close()

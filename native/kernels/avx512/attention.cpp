@@ -197,7 +197,7 @@ class ChunkAttention {
         if constexpr (sizeof(Element) == 4)
             p_ = scores_;
         else
-            p_ = reinterpret_cast<Element*>(scores_ + kRows * kChunk);
+            p_ = reinterpret_cast<Element*>(scores_ + std::min(kRows, tile.num_rows()) * kChunk);
     }
 
     void run() {

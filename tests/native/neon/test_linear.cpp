@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "pool.h"
+#include "prepared.h"
 #include "weights.h"
 
 namespace twostroke::checks {
@@ -23,6 +24,7 @@ class Tokens {
           a8_(arithmetic_ == Arithmetic::int8 ? reach(stride_, K) : 0),
           scale_(reach(block_stride_, K / 32)),
           sum_(reach(block_stride_, K / 32)),
+          scaled_sum_(reach(block_stride_, K / 32)),
           half_sum_(reach(2 * block_stride_, K / 16)),
           bf16_(reach(stride_, K + K % 2)) {
         for (int32_t t = 0; t < num_tokens; ++t) prepare(t, random);
@@ -38,6 +40,7 @@ class Tokens {
         in.a8_stride = stride_;
         in.a8_scale = scale_.data() + token * block_stride_;
         in.a8_sum = sum_.data() + token * block_stride_;
+        in.a8_scaled_sum = scaled_sum_.data() + token * block_stride_;
         in.a8_block_stride = block_stride_;
         in.a8_half_sum = half_sum_.data() + 2 * token * block_stride_;
         return in;
@@ -66,6 +69,7 @@ class Tokens {
         const size_t at = t * block_stride_;
         portable().quantise_a8(x, K_, a8_.data() + t * stride_, scale_.data() + at, sum_.data() + at,
                                half_sum_.data() + 2 * at);
+        scale_sums(scale_.data() + at, sum_.data() + at, K_ / 32, scaled_sum_.data() + at);
     }
 
     Arithmetic arithmetic_;
@@ -74,7 +78,9 @@ class Tokens {
     Guarded<float> values_;
     Guarded<int8_t> a8_;
     Guarded<float> scale_;
-    Guarded<int32_t> sum_, half_sum_;
+    Guarded<int32_t> sum_;
+    Guarded<float> scaled_sum_;
+    Guarded<int32_t> half_sum_;
     Guarded<uint16_t> bf16_;
 };
 
@@ -172,7 +178,10 @@ void test_extremes(const Isa& isa, TensorType type) {
         std::vector<float> scale(3 * 8, 1.0f);
         std::vector<int32_t> sum(3 * 8), half_sum(3 * 16);
         for (int32_t i = 0; i < 3 * of.K; ++i) sum[i / 32] += a8[i], half_sum[i / 16] += a8[i];
+        std::vector<float> scaled_sum(3 * 8);
+        scale_sums(scale.data(), sum.data(), 3 * 8, scaled_sum.data());
         Activations in;
+        in.a8_scaled_sum = scaled_sum.data();
         in.a8 = a8.data(), in.a8_stride = of.K, in.a8_scale = scale.data(), in.a8_sum = sum.data();
         in.a8_half_sum = half_sum.data(), in.a8_block_stride = 8;
         alignas(64) static uint8_t scratch[kLinearScratchBytes];

@@ -225,6 +225,16 @@ def counted(answers: Answers) -> list[int]:
     return told
 
 
+def test_who_asks_for_the_end_behind_it_is_told_at_once() -> None:
+    async def ask() -> list[int]:
+        answers = Answers(max_pending=100)
+        await answers.submit(ScriptedModel(["a"]), ["p"], PARAMS, arrival_s=1.0)
+        await collect(answers)
+        return counted(answers)
+
+    assert asyncio.run(ask()) == [0]
+
+
 @pytest.mark.parametrize(("prompts", "num_choices"), [(["p"], 1), (["p", "q"], 3)])
 def test_the_end_is_told_once_after_the_last_answer(prompts: list[str], num_choices: int) -> None:
     async def ask() -> list[int]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -162,6 +163,18 @@ def test_any_sign_of_life_mends_it(sign: str) -> None:
         assert not dog.is_stalled
 
     run_on(loop, watch())
+
+
+def test_what_ended_before_it_was_watched_is_not_kept() -> None:
+    async def run() -> None:
+        dog, answers = Watchdog(), owed()
+        end(answers)
+        dog.watch(answers, stall_s=NUM_LOOKS)
+        kept = weakref.ref(answers)
+        del answers
+        assert kept() is None
+
+    run_on(StillLoop(), run())
 
 
 def test_nothing_is_watched_while_nobody_waits() -> None:

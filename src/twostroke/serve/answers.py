@@ -237,8 +237,11 @@ class Answers:
         self._observers.append(observer)
 
     def observe_end(self, observer: EndObserver) -> None:
-        """Tell it once no event is to come any more, with the last; ledgers may be."""
-        self._end_observers.append(observer)
+        """Tell it once no event is to come any more, with the last; ledgers may be. At once where that is so already."""
+        if self.has_ended:
+            observer(self)
+        else:
+            self._end_observers.append(observer)
 
     async def unless_cancelled(self, work: Coroutine[Any, Any, T]) -> T:
         """The outcome of what comes before the answers. Raises ApiError where they are cancelled first."""

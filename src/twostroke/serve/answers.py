@@ -237,7 +237,7 @@ class Answers:
         self._observers.append(observer)
 
     def observe_end(self, observer: EndObserver) -> None:
-        """Tell it once no event is to come any more, with the last; ledgers may be. At once where that is so already."""
+        """Tell it once no event is to come any more, with the last, or at once where that is so; ledgers may be."""
         if self.has_ended:
             observer(self)
         else:

@@ -72,7 +72,7 @@ class ModelUse:
 class ModelRegistry:
     """`entries` are served by name, the first where no name is given; `pulled` are found beside them.
 
-    `on_change` is called once a model was loaded or let go, beside the event loop.
+    `on_change` is called beside the event loop once a model was loaded or let go, but for the first, loaded before.
     """
 
     def __init__(
@@ -227,6 +227,7 @@ class ModelRegistry:
             need = await asyncio.to_thread(self._loader.footprint, slot.entry.source)
             await self._make_room(slot, need)
             await asyncio.to_thread(self._open, slot, need, self._free_bytes())
+            await asyncio.to_thread(self._on_change)
         except Exception as error:
             raise as_load_error(error, slot.entry) from error
         finally:
@@ -240,7 +241,6 @@ class ModelRegistry:
         model.observe_steps(slot.watchdog.observe_step)
         slot.memory_bytes = need.weight_bytes + model.kv_bytes
         slot.peaks = self._loader.peaks(model)
-        self._on_change()
         slot.model = model
 
     async def _make_room(self, slot: ModelSlot, need: Footprint) -> None:

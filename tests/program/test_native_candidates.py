@@ -10,6 +10,7 @@ import pytest
 from tests.builders_sources import make_source
 from tests.native.program_builders import AttentionModel, Heads, make_step, stored
 from tests.program.test_native import make_native
+from tests.sample.test_native_states import GREEDY
 from twostroke import _native
 from twostroke.errors import KernelError
 from twostroke.program.fuse import unfused
@@ -20,18 +21,6 @@ from twostroke.program.reference import candidates as defined
 
 ISAS = _native.usable_isas()
 VOCAB, WIDTH = 1010, 48  # 31 panels and 18 tokens more
-GREEDY: dict[str, Any] = {
-    "seed": 0,
-    "choice_index": 0,
-    "temperature": 0.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "num_logprobs": None,
-}
 
 
 def make_state(k: int | None, *, changed: Sequence[int] = (), bias: float = 1.0) -> _native.SamplingState | None:

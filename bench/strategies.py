@@ -58,7 +58,12 @@ def main() -> None:
 
 
 def beams(llm: LLM, *, repeat: int) -> None:
-    """Each search and each greedy answer has a prompt of its own: nothing is read from the cache."""
+    """Each search and each greedy answer has a prompt of its own: nothing is read from the cache. Without drafts.
+
+    Answers to random tokens repeat themselves: with drafts the greedy one would be no greedy sequence's time.
+    """
+    speculator = llm._worker.ask(lambda engine: engine.speculator)
+    llm._worker.ask(lambda engine: setattr(engine, "speculator", None))
     rng = random.Random(0)
     one = SamplingParams(max_tokens=64, ignore_eos=True)
     four = SamplingParams(max_tokens=64, ignore_eos=True, beam=BeamSearch(width=4, early_stopping="never"))
@@ -67,6 +72,7 @@ def beams(llm: LLM, *, repeat: int) -> None:
         return llm.generate([rng.randrange(llm.program.vocab_size // 2) for _ in range(256)], params)
 
     rounds = in_turn(lambda: answer(one), lambda: answer(four), repeat=repeat)
+    llm._worker.ask(lambda engine: setattr(engine, "speculator", speculator))
     print(f"4 beams / 1 greedy answer, 256 + 64 tokens: {shown([1 / ratio for ratio, _ in rounds])}")
 
 

@@ -50,7 +50,9 @@ class Forced:
         rest = [*answer[sequence.num_output_tokens :], *([0] * self._length)][: self._length]
         return tuple([(each + 1) % 256 if self._rng.random() < self._wrong else each for each in rest])
 
-    def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
+    def learn(
+        self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float, draft_s: float
+    ) -> None:
         for row in rows:
             if row.draft_token_ids:
                 self.num_drafted += len(row.draft_token_ids)
@@ -82,7 +84,9 @@ class Eager:
     def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
         return self.model.propose([(each, self._length) for each in decoding if self.model.why_not(each) is None])
 
-    def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
+    def learn(
+        self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float, draft_s: float
+    ) -> None:
         for row in rows:
             if row.draft_token_ids:
                 self.num_drafted += len(row.draft_token_ids)

@@ -2,16 +2,20 @@
 
 import dataclasses
 import random
-from collections.abc import Sequence as Seq
+from collections.abc import Mapping, Sequence as Seq
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from tests.builders import Bench, Listener, ScriptedReader, answer_alone
 from tests.builders_drafts import Forced
+from twostroke.core.account import StepRecord
 from twostroke.core.ledger import Part
-from twostroke.core.sequence import FinishReason
+from twostroke.core.sequence import FinishReason, Sequence
+from twostroke.core.step import RowPlan
+from twostroke.core.step_cost import StepCost
 from twostroke.params import SamplingParams
 from twostroke.schedule.config import SchedulerConfig
 from twostroke.strategy.ngram import NgramDrafter
@@ -169,6 +173,35 @@ def test_the_ledger_closes_and_names_what_drafts_took() -> None:
         assert ledger.total_s == pytest.approx(listener.finish.timing.e2e_s)
         assert ledger.parts[Part.SPECULATE] > 0
         assert ledger.parts[Part.DECODE] > 0
+
+
+def test_only_steps_that_looked_for_guesses_book_the_time_and_pay_for_it() -> None:
+    """Where nothing is worth a look, the account of each request stays as short as without drafts."""
+    paid: list[float] = []
+
+    class Slow(Forced):
+        """Looks in every other step, half a second each."""
+
+        num_steps = 0
+
+        def has_nothing(self, num_running: int) -> bool:
+            self.num_steps += 1
+            return self.num_steps % 2 == 0
+
+        def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
+            bench.clock.advance(0.5)
+            return {}
+
+        def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], **facts: Any) -> None:
+            paid.append(facts["draft_s"])
+
+    bench = Bench(speculator=Slow({}, length=1, wrong=0.0))
+    records: list[StepRecord] = []
+    bench.engine.observe_steps(records.append)
+    bench.add(PROMPTS[0], params=GREEDY)
+    bench.run()
+    assert [record.draft_s for record in records] == [0.5, 0.0] * 7
+    assert paid == [0.5, 0.0] * 7
 
 
 def test_a_step_that_fails_with_drafts_fails_its_requests_alone() -> None:

@@ -16,6 +16,13 @@ def test_work_earns_its_share_and_guesses_spend_it() -> None:
     assert (purse.balance_s, purse.lost_s) == pytest.approx((0.4, 0.6))
 
 
+def test_looking_is_paid_and_is_no_refused_guess() -> None:
+    purse = Purse(0.01)
+    purse.earn(10.0)
+    purse.pay(0.3)
+    assert (purse.balance_s, purse.lost_s) == pytest.approx((-0.2, 0.0))
+
+
 def test_luck_is_kept_up_to_a_share_of_all_work() -> None:
     purse = Purse(0.01)
     purse.earn(100.0)

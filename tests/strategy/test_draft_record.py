@@ -59,18 +59,17 @@ def test_all_wake_in_the_same_steps(step: int, num_steps: int, until: int) -> No
     acceptance = Acceptance()
     acceptance.sleep(step, every=8, beside=2, num_steps=num_steps)
     assert acceptance.asleep_until == until
-    assert not acceptance.is_awake(until - 1, beside=2)
-    assert acceptance.is_awake(until, beside=2)
+    assert [acceptance.wakes(each, beside=2) for each in (until - 1, until, until + 5)] == [until, until, until + 5]
     assert [acceptance.has_slept(each) for each in (until - 1, until)] == [False, True]
 
 
 def test_another_batch_wakes_it_and_who_never_slept_has_not_slept() -> None:
     acceptance = Acceptance()
-    assert acceptance.is_awake(0, beside=1)
+    assert acceptance.wakes(0, beside=1) == 0
     assert not acceptance.has_slept(10**6)
     acceptance.sleep(0, every=100, beside=1)
-    assert acceptance.is_awake(1, beside=2)
-    assert not acceptance.is_awake(1, beside=1)
+    assert acceptance.wakes(1, beside=2) == 1
+    assert acceptance.wakes(1, beside=1) > 1
 
 
 def test_pace_is_that_of_plain_steps_lately() -> None:

@@ -27,6 +27,13 @@ class Oracle:
         pass
 
 
+class Unasked(Oracle):
+    """Nobody may ask it."""
+
+    def propose(self, sequence: Sequence, limit: int) -> Seq[int]:
+        raise AssertionError("the purse is empty")
+
+
 class Model:
     """A draft model that guesses at once, at a price; it has read all but what it was not asked for."""
 
@@ -69,10 +76,17 @@ class Model:
 
 
 class Drive:
-    """Decode steps without an engine: `right` of every `of` guesses are right, in turn."""
+    """Decode steps without an engine: `right` of every `of` guesses are right, in turn; each look takes `look_s`."""
 
     def __init__(
-        self, cost: StepCost, *, num_sequences: int = 1, right: int = 1, of: int = 1, model: Model | None = None
+        self,
+        cost: StepCost,
+        *,
+        num_sequences: int = 1,
+        right: int = 1,
+        of: int = 1,
+        model: Model | None = None,
+        look_s: float = 0.0,
     ) -> None:
         self.cost = cost
         self.model = model
@@ -82,10 +96,13 @@ class Drive:
             sequence.num_computed = 100
             sequence.token_ids.append(7)
         self._right, self._of, self._asked = right, of, 0
+        self.look_s = look_s
+        self.num_looks = 0
         self.num_drafted = 0
         self.num_tokens = 0
         prompt = [RowPlan(each.sequence_id, 0, 100, Phase.PREFILL, True) for each in self.sequences]
-        self.control.learn(prompt, {each.sequence_id: 1 for each in self.sequences}, cost=cost, wall_s=1.0)
+        grown = {each.sequence_id: 1 for each in self.sequences}
+        self.control.learn(prompt, grown, cost=cost, wall_s=1.0, draft_s=0.0)
 
     def step(self) -> float:
         """Predicted seconds of the step."""
@@ -105,8 +122,11 @@ class Drive:
             each.num_computed += 1 + accepted
             self.num_drafted += len(guess)
         self.num_tokens += sum(grown.values())
+        if not has_nothing:
+            draft_s += self.look_s
+            self.num_looks += 1
         wall_s = self.cost.seconds(rows) + draft_s
-        self.control.learn(rows, grown if drafts else {}, cost=self.cost, wall_s=wall_s)
+        self.control.learn(rows, grown if drafts else {}, cost=self.cost, wall_s=wall_s, draft_s=draft_s)
         return wall_s
 
     def _is_right(self) -> bool:
@@ -135,6 +155,65 @@ def test_wrong_guesses_cost_at_most_two_percent_of_the_work() -> None:
     assert took_s <= 1.02 * plain_time(CHEAP, num_tokens=400)
     assert drive.control.refused_share <= 0.02
     assert drive.num_drafted > 0, "whether drafts pay is never found out by never trying"
+
+
+@pytest.mark.parametrize("num_sequences", [1, 8])
+@pytest.mark.parametrize("look_s", [0.00005, 0.0005, 0.002])
+def test_looking_is_paid_from_the_same_purse(look_s: float, num_sequences: int) -> None:
+    """And the purse saves for the look and a token behind it: where looks are dear, wrong guesses are still found out.
+
+    A credit of one step is lent once for all the life of an engine.
+    """
+    drive = Drive(CHEAP, right=0, num_sequences=num_sequences, look_s=look_s)
+    plain_s = plain_time(CHEAP, num_tokens=num_sequences, num_sequences=num_sequences)
+    took_s = drive.run(2000)
+    assert took_s <= (1.006 * 2000 + 1) * plain_s + look_s
+    assert drive.num_drafted >= 5
+    assert drive.num_looks <= 20 + 0.006 * 2000 * plain_s / look_s
+
+
+def test_beside_a_model_that_cannot_pay_looks_are_paid_no_less() -> None:
+    model = Model(AS_LARGE)
+    drive = Drive(CHEAP, right=0, num_sequences=8, look_s=0.0005)
+    drive.control = SpeculationControl(Oracle(), model)
+    plain_s = plain_time(CHEAP, num_tokens=8, num_sequences=8)
+    took_s = drive.run(2000)
+    assert took_s <= (1.006 * 2000 + 1) * plain_s
+    assert model.num_asked == 0
+    assert drive.num_drafted >= 5
+
+
+def test_who_comes_while_the_purse_is_empty_is_not_looked_at_and_hears_why() -> None:
+    drive = Drive(CHEAP, right=0, num_sequences=2, look_s=0.0005)
+    drive.run(200)
+    while drive.control._poor_until <= drive.control._step + 2:
+        drive.step()
+    drive.sequences.append(make_sequence(3, prompt=100, max_tokens=10_000))
+    drive.sequences[-1].num_computed = 100
+    drive.sequences[-1].token_ids.append(7)
+    drive.control.lookup = Unasked()
+    drive.step()
+    told = drive.control.forget(3)
+    assert told is not None
+    assert told.stop is not None
+    assert (told.stop.reason, told.drafted) == (NoDraft.SHARE, 0)
+
+
+def test_dear_looks_do_not_keep_a_text_that_repeats_itself_from_being_fast() -> None:
+    drive = Drive(CHEAP, right=1, look_s=0.0005)
+    took_s = drive.run(200)
+    assert plain_time(CHEAP, num_tokens=drive.num_tokens) / took_s > 0.5 * (1 + MAX_DRAFT)
+
+
+@pytest.mark.parametrize(("num_paid", "num_drafted"), [(0.9, 0), (1.5, 1), (2.5, 2)])
+def test_a_guess_is_cut_to_what_the_purse_can_pay_for(num_paid: float, num_drafted: int) -> None:
+    """Two tokens are wished for at first, each of them wrong once in three times."""
+    drive = Drive(CHEAP, right=0)
+    drive.step()  # the control
+    purse = drive.control._lookup_purse
+    purse.credit_s, purse.balance_s = 1e-9, num_paid * 0.0005 / 3  # what is lent once was lent
+    drive.step()
+    assert drive.num_drafted == num_drafted
 
 
 def test_a_text_that_turns_bad_stops_paying_soon() -> None:

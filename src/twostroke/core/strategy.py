@@ -55,8 +55,13 @@ class Speculator(Protocol):
     def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
         """Before plan: drafts by sequence id, for those of the decoding sequences for which they should pay."""
 
-    def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
-        """After commit: what the step's rows were and, where drafts were among them, how much each sequence grew."""
+    def learn(
+        self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float, draft_s: float
+    ) -> None:
+        """After commit: what the step's rows were and, where drafts were among them, how much each sequence grew.
+
+        `wall_s` to its logits, of which `draft_s` went to `has_nothing` and `draft`.
+        """
 
     def release(self, sequence_id: int) -> None:
         """The sequence waits for memory: hold none for it."""

@@ -165,8 +165,7 @@ class Engine:
     def step(self) -> bool:
         """Run one step. False when there was nothing to run."""
         start_s = self._clock.now()
-        drafts = self._draft()
-        drafted_s = start_s if self.speculator is None else self._clock.now()
+        drafts, draft_s = self._draft(start_s)
         plan = self._scheduler.plan(start_s, drafts)
         if plan is None:
             return False
@@ -178,7 +177,7 @@ class Engine:
         logits = self._run(plan, wanted, candidates)
         logits_s = self._clock.now()
         tokens = self._sample(plan, logits, candidates)
-        times = _StepTimes(start_s, logits_s, self._clock.now(), draft_s=drafted_s - start_s, mask_s=mask_s)
+        times = _StepTimes(start_s, logits_s, self._clock.now(), draft_s=draft_s, mask_s=mask_s)
         result = self._decide(plan, tokens)
         finished = self._scheduler.commit(result)
         head_share = self._wanted.share_of(wanted)
@@ -186,16 +185,20 @@ class Engine:
         self._learn(plan, result, times, has_drafts=bool(drafts), head_share=head_share)
         return True
 
-    def _draft(self) -> Mapping[int, tuple[int, ...]]:
-        """Guesses for decoding sequences, where they should pay; a group's sequences keep step with each other."""
+    def _draft(self, start_s: float) -> tuple[Mapping[int, tuple[int, ...]], float]:
+        """Guesses for decoding sequences, where they should pay, and the seconds that looking took since `start_s`.
+
+        None of a group: its sequences keep step with each other.
+        """
         if self.speculator is None or self.speculator.has_nothing(self._scheduler.num_running):
-            return NO_DRAFTS
+            return NO_DRAFTS, 0.0
         decoding = [
             sequence
             for sequence in self._scheduler.running
             if sequence.num_missing == 1 and sequence.num_output_tokens and sequence.request.params.beam is None
         ]
-        return self.speculator.draft(decoding, self._fit.cost())
+        drafts = self.speculator.draft(decoding, self._fit.cost())
+        return drafts, self._clock.now() - start_s
 
     def _run(
         self, plan: StepPlan, wanted: Words | None, candidates: Candidates | None
@@ -399,7 +402,7 @@ class Engine:
         self._scheduler.step_cost = self._fit.cost()
         if self.speculator is not None:
             num_grown = Counter(token.sequence_id for token in result.tokens) if has_drafts else {}
-            self.speculator.learn(plan.rows, num_grown, cost=self._fit.cost(), wall_s=wall_s)
+            self.speculator.learn(plan.rows, num_grown, cost=self._fit.cost(), wall_s=wall_s, draft_s=times.draft_s)
 
     def cancel_all(self) -> None:
         """End every request as cancelled."""

@@ -1,14 +1,14 @@
 """What may be lost to guesses: a small share of all work and a part of what right ones have saved.
 
 Every kind of guess has a purse of its own, so that one that is always wrong takes nothing from one that is right. Kept
-by the speculation; all amounts are seconds of StepCost.
+by the speculation; amounts are seconds of StepCost, but for those of looking, which are seconds of the clock.
 """
 
 from dataclasses import dataclass
 from math import ceil
 
-# Of all work. What a refused guess takes beside StepCost (Python, mostly) is not booked and is about as much again.
-LOOKUP_SHARE, MODEL_SHARE = 0.003, 0.005
+# Of all work. What drafts take beside looks and StepCost (Python around them) is not booked: half as much again.
+LOOKUP_SHARE, MODEL_SHARE = 0.005, 0.005
 KEPT_SAVINGS_SHARE = 0.05  # of all work: earlier luck does not pay for a long bad spell
 
 
@@ -33,6 +33,10 @@ class Purse:
         self.total_s += step_s
         self.balance_s += self.share * step_s
         self._keep()
+
+    def pay(self, seconds: float) -> None:
+        """Looking for guesses took so long, whatever came of it."""
+        self.balance_s -= seconds
 
     def settle(self, *, spent_s: float, saved_s: float, refused_share: float) -> None:
         """Guesses took and saved so much; of the tokens a share was refused."""

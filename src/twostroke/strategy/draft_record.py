@@ -41,8 +41,9 @@ class Acceptance:
         """
         self.asleep_until, self.asleep_beside = -(-(step + num_steps) // every) * every, beside
 
-    def is_awake(self, step: int, *, beside: int) -> bool:
-        return step >= self.asleep_until or beside != self.asleep_beside
+    def wakes(self, step: int, *, beside: int) -> int:
+        """The first step from this one on in which it is worth a look, if the batch stays."""
+        return step if beside != self.asleep_beside else max(step, self.asleep_until)
 
     def has_slept(self, step: int) -> bool:
         """To the end: it may be tried again, whatever the odds say."""

@@ -1,9 +1,9 @@
 """How many drafted tokens to verify, zero included: as many as should pay by StepCost and by what was right so far.
 
 A verified token costs what StepCost says the larger step takes longer, and what a draft model takes to guess it; a
-right one saves its share of a step. What is lost is paid from purses (draft_purse.py): a text that cannot be guessed
-costs no more than a small share of all work. Guesses from the text are free and go first; the model is asked for
-sequences without one worth taking. Called by the engine before plan and after commit.
+right one saves its share of a step. What is lost, the time of looking included, is paid from purses (draft_purse.py):
+a text that cannot be guessed costs no more than a small share of all work. Guesses from the text are nearly free and go
+first; the model is asked for sequences without one worth taking. Called by the engine before plan and after commit.
 """
 
 from collections.abc import Mapping, Sequence as Seq
@@ -24,6 +24,7 @@ MAX_DRAFT = 8  # tokens per sequence and step
 CONTROL_EVERY = 32  # one decode step in so many goes without drafts: the other side of the measured gain
 CREDIT_STEPS = 16  # a draft model may take as many steps' time to read its first text, before it has saved any
 SAVE_STEPS = 4  # a purse that has too little is asked again in a step that this divides
+LONGEST_SLEEP = 64  # steps without a look at a purse that can pay for no token, or at a model that could never pay
 PROBE_EVERY = 16  # a sequence whose drafts do not pay is tried again with one token, if the purse allows
 
 
@@ -48,6 +49,10 @@ class SpeculationControl:
     _lookup_purse: Purse = field(default_factory=lambda: Purse(LOOKUP_SHARE))
     _model_purse: Purse = field(default_factory=lambda: Purse(MODEL_SHARE))
     _model_s: float = 0.0  # StepCost of the draft model for the present step
+    _has_looked: bool = False  # in the present step
+    _look_s: float = 0.0  # of the clock, the last time it did without the model
+    _poor_until: int = 0  # step; before it nothing is looked up in any text: the purse could pay for no token
+    _poor_stop: DraftStop | None = None  # in the words of that step
     _step: int = 0  # of the engine's steps with decode
     _num_since_plain: int = CONTROL_EVERY  # decode steps; the very first is a control too
     _time: DecodeTime = field(default_factory=DecodeTime)
@@ -69,40 +74,59 @@ class SpeculationControl:
         """See core.strategy.Speculator."""
         if not decoding:
             return {}
+        self._has_looked = True
         self._book_spell()
         beside = len(decoding)
         self._step += 1 + self._spell.counted()
-        awake = [each for each in decoding if self._is_awake(each, beside=beside)]
+        records = [(each, self._record_of(each)) for each in decoding]
+        awake = [each for each, record in records if self._wakes(record, self._step, beside=beside) == self._step]
         if self._num_since_plain >= CONTROL_EVERY:
             return {}
-        if not awake:
+        drafts = self._guessed(awake, DraftedStep.of(decoding, cost)) if awake else {}
+        if not drafts:
             self._spell.sleep(self._num_asleep(decoding), num_sequences=beside)
-            return {}
-        step = DraftedStep.of(decoding, cost)
+        return drafts
+
+    def _guessed(self, awake: Seq[Sequence], step: DraftedStep) -> dict[int, tuple[int, ...]]:
+        if self.lookup is not None and self._step >= self._poor_until:
+            self._save(awake, step)
         drafts, without = self._looked_up(awake, step)
         if self.model is not None and without:
             drafts |= self._ask(self.model, without, step)
         return drafts
+
+    def _save(self, awake: Seq[Sequence], step: DraftedStep) -> None:
+        """Where the purse can pay for no token, nothing is looked for until it should pay for one and for a look."""
+        records = [self._records[each.sequence_id] for each in awake]
+        purse, least_s = self._lookup_purse, step.least_extra_s()
+        purse.lend(step.seconds)
+        likeliest = max(records, key=lambda record: record.lookup.odds)
+        missing_s = least_s * (1 - likeliest.lookup.odds) - purse.balance_s
+        if missing_s > 0:
+            num_steps = purse.num_steps_to(missing_s + self._look_s, step_s=step.seconds, most=LONGEST_SLEEP)
+            self._poor_until = self._step + num_steps
+            self._poor_stop = _poor_stop(likeliest, step, least_s=least_s)
+            for record in records:
+                record.stop = record.stop or self._poor_stop
 
     def _looked_up(
         self, awake: Seq[Sequence], step: DraftedStep
     ) -> tuple[dict[int, tuple[int, ...]], list[tuple[Sequence, DraftRecord]]]:
         """Guesses from the text that should pay, and the sequences without one."""
         purse, drafts, without = self._lookup_purse, {}, []
-        purse.lend(step.seconds)
         left_s, least_s = purse.balance_s, step.least_extra_s()
         for sequence in awake:
             record = self._records[sequence.sequence_id]
             if not _most(sequence):
                 continue
             guess: tuple[int, ...] = ()
-            if self.lookup is not None and record.lookup.is_awake(self._step, beside=step.num_sequences):
-                missing_s = least_s * (1 - record.lookup.odds) - left_s
-                if missing_s > 0:
-                    self._save(record, missing_s, step, least_s=least_s)
+            if self.lookup is not None and self._next_look(record, self._step, beside=step.num_sequences) == self._step:
+                if (missing_s := least_s * (1 - record.lookup.odds) - left_s) > 0:
+                    record.stop = record.stop or _poor_stop(record, step, least_s=least_s)
+                    self._wait(record.lookup, purse, missing_s, step)
                 else:
                     guess = self._guess(self.lookup, sequence, record, beside=step.num_sequences)
-            offer = self._look_up(sequence, record, step, num_guessed=len(guess)) if guess else None
+            offer = self._look_up(sequence, record, step, num_guessed=len(guess), left_s=left_s) if guess else None
             if offer is None:
                 without.append((sequence, record))
             elif (paid_s := self._paid(offer, record.lookup, step, purse, left_s=left_s)) is not None:
@@ -112,24 +136,30 @@ class SpeculationControl:
 
     def _num_asleep(self, decoding: Seq[Sequence]) -> int:
         """Steps to come in which all of these sleep on."""
-        nearest = []
-        for sequence in decoding:
-            record = self._records[sequence.sequence_id]
-            kinds = ((self.lookup, record.lookup), (self.model, record.model))
-            wakes = min(acceptance.asleep_until for guesser, acceptance in kinds if guesser is not None)
-            nearest.append(wakes)
-        return min(nearest) - self._step - 1
+        following, beside = self._step + 1, len(decoding)
+        records = [self._records[sequence.sequence_id] for sequence in decoding]
+        return min([self._wakes(record, following, beside=beside) for record in records]) - following
 
-    def _is_awake(self, sequence: Sequence, *, beside: int) -> bool:
-        """Whether a guess for it is worth a look."""
+    def _record_of(self, sequence: Sequence) -> DraftRecord:
+        """As it stands before the step; begun with its first."""
         record = self._records.get(sequence.sequence_id)
         if record is None:
             record = DraftRecord(self._time.wall_s, self._time.plain_cost_s)
+            record.stop = self._poor_stop if self._step < self._poor_until else None
             self._records[sequence.sequence_id] = record
         record.guesser = None
-        return (self.lookup is not None and record.lookup.is_awake(self._step, beside=beside)) or (
-            self.model is not None and record.model.is_awake(self._step, beside=beside)
-        )
+        return record
+
+    def _wakes(self, record: DraftRecord, step: int, *, beside: int) -> int:
+        """The first step from this one on in which some guess for it is worth a look."""
+        if self.model is None:
+            return self._next_look(record, step, beside=beside)
+        model_wakes = record.model.wakes(step, beside=beside)
+        return model_wakes if self.lookup is None else min(model_wakes, self._next_look(record, step, beside=beside))
+
+    def _next_look(self, record: DraftRecord, step: int, *, beside: int) -> int:
+        """The first step from this one on in which a look into its text is worth it."""
+        return max(record.lookup.wakes(step, beside=beside), self._poor_until)
 
     def _guess(self, lookup: Drafter, sequence: Sequence, record: DraftRecord, *, beside: int) -> tuple[int, ...]:
         guess = tuple(lookup.propose(sequence, min(_most(sequence), record.lookup.reach)))
@@ -137,25 +167,17 @@ class SpeculationControl:
             record.stop = DraftStop(NoDraft.NO_GUESS, record.lookup.odds, 0.0, 0.0, beside)
         return guess
 
-    def _save(self, record: DraftRecord, missing_s: float, step: DraftedStep, *, least_s: float) -> None:
-        """The purse could not pay for a single token, so none is looked for."""
-        token_s = step.seconds / step.num_sequences
-        if record.stop is None:
-            reason = NoDraft.COST if least_s >= record.lookup.odds * token_s else NoDraft.SHARE
-            record.stop = DraftStop(reason, record.lookup.odds, least_s / token_s, 0.0, step.num_sequences)
-        self._wait(record.lookup, self._lookup_purse, missing_s, step)
-
     def _wait(
         self, acceptance: Acceptance, purse: Purse, missing_s: float, step: DraftedStep, *, every: int = SAVE_STEPS
     ) -> None:
-        """Nothing of it is looked at until the purse should hold what is missing."""
-        num_steps = purse.num_steps_to(missing_s, step_s=step.seconds, most=PROBE_EVERY)
+        """Nothing of it is looked at until the purse should hold what is missing, and for the look before."""
+        num_steps = purse.num_steps_to(missing_s + self._look_s, step_s=step.seconds, most=PROBE_EVERY)
         acceptance.sleep(self._step, num_steps=num_steps, every=every, beside=step.num_sequences)
 
     def _look_up(
-        self, sequence: Sequence, record: DraftRecord, step: DraftedStep, *, num_guessed: int
+        self, sequence: Sequence, record: DraftRecord, step: DraftedStep, *, num_guessed: int, left_s: float
     ) -> _Offer | None:
-        """As much of a guess from the text as should pay."""
+        """As much of a guess from the text as should pay, and as `left_s` in the purse can pay for."""
         count, _ = best_count(
             record.lookup.odds,
             token_s=step.seconds / step.num_sequences,
@@ -168,6 +190,8 @@ class SpeculationControl:
             record.lookup.sleep(self._step, every=PROBE_EVERY, beside=step.num_sequences)
             if not is_probe:
                 return None
+        while count > 1 and step.extra_s(sequence, count) * (1 - record.lookup.odds) > left_s:
+            count -= 1
         return _Offer(sequence, record, count or 1, is_probe=not count)
 
     def _paid(
@@ -250,7 +274,8 @@ class SpeculationControl:
             record.stop = _stop(NoDraft.COST, record.model, step, sequence, draft_s=round_s)
             may_pay = best_count(1.0, token_s=token_s, price=price, most=most)[0] > 0
             is_probe = may_pay and record.model.has_slept(self._step)
-            record.model.sleep(self._step, every=PROBE_EVERY, beside=step.num_sequences)
+            every = PROBE_EVERY if may_pay else LONGEST_SLEEP
+            record.model.sleep(self._step, every=every, beside=step.num_sequences)
             if not is_probe:
                 return None
         num_unread, num_left = model.num_unread(sequence), _num_left(sequence)
@@ -260,9 +285,15 @@ class SpeculationControl:
             return None
         return _Offer(sequence, record, count or 1, not count, draft_s=(count or 1) * round_s, read_s=read_s)
 
-    def learn(self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float) -> None:
+    def learn(
+        self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float, draft_s: float
+    ) -> None:
         """See core.strategy.Speculator."""
         model_s, self._model_s = self._model_s, 0.0
+        if self._has_looked and not model_s:  # a model is paid by StepCost, and dwarfs what else was looked at
+            self._look_s = draft_s
+            self._lookup_purse.pay(draft_s)
+        self._has_looked = False
         if not (num_grown or model_s) and self._spell.takes(rows, wall_s=wall_s):
             return
         self._book_spell()
@@ -354,6 +385,13 @@ def _num_left(sequence: Sequence) -> int:
 
 def _most(sequence: Sequence) -> int:
     return max(min(MAX_DRAFT, _num_left(sequence)), 0)
+
+
+def _poor_stop(record: DraftRecord, step: DraftedStep, *, least_s: float) -> DraftStop:
+    """The purse could not pay for a single token of it, so none was looked for."""
+    token_s, odds = step.seconds / step.num_sequences, record.lookup.odds
+    reason = NoDraft.COST if least_s >= odds * token_s else NoDraft.SHARE
+    return DraftStop(reason, odds, verify_share=least_s / token_s, draft_share=0.0, num_sequences=step.num_sequences)
 
 
 def _stop(

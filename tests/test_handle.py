@@ -72,6 +72,15 @@ def test_both_ledgers_add_up_and_the_first_has_no_decode() -> None:
     assert Part.DECODE not in result.ttft_ledger.parts
 
 
+def test_no_ledger_is_read_before_somebody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of the neighbours wait while Python adds up."""
+    monkeypatch.setattr(Account, "_read", None)
+    result = result_of([token(1, "a"), token(2, "b")], finish())
+    assert result.text == "ab"
+    with pytest.raises(TypeError):
+        _ = result.ledger
+
+
 def test_an_answer_without_a_token_has_no_first_ledger() -> None:
     end = finish(reason=FinishReason.CANCELLED)
     end.account.first_token_s = None

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from tests.builders_cost import make_cost as make_step_cost
 from tests.builders_sources import make_source
-from tests.view.builders import make_result
+from tests.view.builders import Told, make_result
 from twostroke.core.account import Account, StepRecord
 from twostroke.core.ledger import Ledger, Part, StallKind
 from twostroke.core.peaks import Peaks
@@ -95,7 +95,7 @@ def make_answer(*steps: list[RowPlan] | None, **changes: Any) -> Result:
         )
         account.steps.append((record, StallKind.SCHEDULER if rows is None else None))
     account.finish_s = len(steps) * 0.010
-    return make_result(account=account, ledger=account.read(), **changes)
+    return make_result(account=account, **changes)
 
 
 def test_chunks_are_prefill_and_single_tokens_decode(cost: ProgramCost) -> None:
@@ -178,7 +178,7 @@ def test_bytes_written_are_not_counted_against_reading() -> None:
 
 def test_a_phase_without_time_has_counts_and_nothing_judged(cost: ProgramCost) -> None:
     result = make_answer([row(0, 8, Phase.PREFILL)], [row(8, 1, Phase.DECODE)])
-    timeless = replace(result, ledger=Ledger({}, ()))
+    timeless = replace(result, account=Told(Ledger({}, ()), request_id="r1", steps=result.account.steps))
     report = phase_report(timeless, cost=cost, peaks=PEAKS)
     for use, tokens in ((report.prefill, 8), (report.decode, 1)):
         assert (use.tokens, use.time_s, use.tokens_per_s) == (tokens, 0.0, None)
@@ -186,7 +186,7 @@ def test_a_phase_without_time_has_counts_and_nothing_judged(cost: ProgramCost) -
 
 
 def test_time_without_a_row_is_judged_by_nothing(cost: ProgramCost) -> None:
-    result = replace(make_answer(), ledger=Ledger({Part.PREFILL: 1.0, Part.DECODE: 2.0}, ()))
+    result = make_result(ledger=Ledger({Part.PREFILL: 1.0, Part.DECODE: 2.0}, ()))
     report = phase_report(result, cost=cost, peaks=PEAKS)
     assert (report.prefill.time_s, report.decode.time_s) == (1.0, 2.0)
     assert (report.prefill.tokens_per_s, report.decode.tokens_per_s) == (None, None)

@@ -138,8 +138,7 @@ def _refuse_child_of(process_id: int) -> None:
 
 
 def result_of(tokens: Sequence[TokenEvent], finish: FinishEvent) -> Result:
-    """Everything one request's events say, ledger shares computed."""
-    first_s = finish.account.first_token_s
+    """Everything one request's events say."""
     return Result(
         request_id=finish.request_id,
         text="".join(token.text for token in tokens) + finish.text,
@@ -148,8 +147,6 @@ def result_of(tokens: Sequence[TokenEvent], finish: FinishEvent) -> Result:
         usage=finish.usage,
         timing=finish.timing,
         kv=finish.kv,
-        ledger=finish.account.read(),
-        ttft_ledger=None if first_s is None else finish.account.read(until_s=first_s),
         account=finish.account,
         seed=finish.seed,
         logprobs=tuple(token.logprob for token in tokens),

@@ -4,7 +4,7 @@ import pytest
 
 from tests.core.account_builders import record, row
 from twostroke.core.account import Account, StepRecord
-from twostroke.core.ledger import Part, StallKind
+from twostroke.core.ledger import Ledger, Part, StallKind
 from twostroke.core.phase import Phase
 
 
@@ -134,3 +134,23 @@ def test_what_a_held_token_took_after_its_choice_is_hold_back() -> None:
     assert parts[Part.DETOKENIZE] == pytest.approx(0.002)
     assert parts[Part.HOLD_BACK] == pytest.approx(0.001)
     assert account.read().total_s == pytest.approx(3.0)
+
+
+def test_an_account_is_read_once_when_it_is_complete_and_anew_while_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = (record(row(0, start=0, tokens=8, phase=Phase.PREFILL), start_s=1.0), None)
+    made = account(own, arrival_s=0.5, finish_s=1.6, first_token_s=1.2)
+    ends: list[float] = []
+    read = Account._read
+
+    def counted(self: Account, end_s: float) -> Ledger:
+        ends.append(end_s)
+        return read(self, end_s)
+
+    monkeypatch.setattr(Account, "_read", counted)
+    assert made.read() is made.read()
+    assert made.read(until_s=1.2) is made.read(until_s=1.2)
+    assert ends == [1.6, 1.2]
+    running = Account(request_id="r0", arrival_s=0.5, before={}, steps=[own])
+    before = running.read(until_s=2.0)
+    running.steps.append((record(row(0, start=8, tokens=1, phase=Phase.DECODE), start_s=1.5), None))
+    assert Part.DECODE in running.read(until_s=2.0).parts.keys() - before.parts.keys()

@@ -19,9 +19,27 @@ LEDGER = Ledger(
     },
     stalls=(Stall(StallKind.PREFILL_OF_OTHER, 0.03, "request-7"), Stall(StallKind.DECODE_OF_OTHERS, 0.01, None)),
 )
+TTFT_LEDGER = Ledger(parts={Part.TOKENIZE: 0.002, Part.PREFILL: 0.04, Part.FIRST_SAMPLE: 0.001}, stalls=())
 
 
-def make_result(**changes: Any) -> Result:
+class Told(Account):
+    """An account that comes to the ledgers one names."""
+
+    def __init__(
+        self, ledger: Ledger, ttft_ledger: Ledger | None = None, *, request_id: str = "request-1", **facts: Any
+    ) -> None:
+        first_token_s = None if ttft_ledger is None else 0.043
+        super().__init__(request_id, arrival_s=0.0, before={}, first_token_s=first_token_s, **facts)
+        self.told, self.told_ttft = ledger, ttft_ledger
+
+    def read(self, *, until_s: float | None = None) -> Ledger:
+        if until_s is None:
+            return self.told
+        assert self.told_ttft is not None
+        return self.told_ttft
+
+
+def make_result(*, ledger: Ledger = LEDGER, ttft_ledger: Ledger | None = TTFT_LEDGER, **changes: Any) -> Result:
     """Twenty prompt tokens, three of an answer, 0.6 s in all."""
     result = Result(
         request_id="request-1",
@@ -31,9 +49,7 @@ def make_result(**changes: Any) -> Result:
         usage=Usage(prompt_tokens=20, cached_tokens=16, completion_tokens=3),
         timing=Timing(ttft_s=0.043, tpot_s=0.25, e2e_s=0.58301, first_text_s=0.043),
         kv=KVUsage(tokens=22, bytes=2_500_000, blocks=2, waste_ratio=0.3125),
-        ledger=LEDGER,
-        ttft_ledger=Ledger(parts={Part.TOKENIZE: 0.002, Part.PREFILL: 0.04, Part.FIRST_SAMPLE: 0.001}, stalls=()),
-        account=Account(request_id="request-1", arrival_s=0.0, before={}),
+        account=Told(ledger, ttft_ledger),
         seed=11,
     )
     return replace(result, **changes)

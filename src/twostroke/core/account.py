@@ -56,14 +56,22 @@ class Account:
     finish_s: float | None = None
     steps: list[tuple[StepRecord, StallKind | None]] = field(default_factory=list)
     held: set[int] = field(default_factory=set)  # of the steps, by index: what they brought could not be shown yet
+    _ledgers: dict[float, Ledger] = field(default_factory=dict, init=False, repr=False, compare=False)  # read, by end
 
     def read(self, *, until_s: float | None = None) -> Ledger:
-        """The ledger up to `until_s` (the finish by default).
+        """The ledger up to `until_s` (the finish by default). Once the request ended it is read only once.
 
         Raises AssertionError while the request still runs and no `until_s` is given.
         """
         end_s = self.finish_s if until_s is None else until_s
         assert end_s is not None, f"{self.request_id} has not finished"
+        if self.finish_s is None:
+            return self._read(end_s)
+        if end_s not in self._ledgers:
+            self._ledgers[end_s] = self._read(end_s)
+        return self._ledgers[end_s]
+
+    def _read(self, end_s: float) -> Ledger:
         parts: dict[Part, float] = defaultdict(float, self.before)
         stalls: dict[tuple[StallKind, str | None], float] = defaultdict(float)
         started_s = next((record.start_s for record, absent in self.steps if absent is None), end_s)

@@ -49,8 +49,6 @@ class Result:
     usage: Usage
     timing: Timing
     kv: KVUsage
-    ledger: Ledger = field(repr=False)
-    ttft_ledger: Ledger | None = field(repr=False)  # the same account, closed at the first token
     account: Account = field(repr=False)
     seed: int
     logprobs: tuple[float | None, ...] = field(default=(), repr=False)
@@ -62,6 +60,17 @@ class Result:
     embedding: bytes = field(default=b"", repr=False)  # of a request for one, as in FinishEvent
     beams: tuple[Beam, ...] = ()  # of a beam search, best first; text and token_ids are the first one's
     answer: ChatAnswer | None = None  # of a chat: what its text is made of
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where every millisecond went, read from the account when it is asked for first."""
+        return self.account.read()
+
+    @property
+    def ttft_ledger(self) -> Ledger | None:
+        """The same account, closed at the first token; None where there was none."""
+        first_s = self.account.first_token_s
+        return None if first_s is None else self.account.read(until_s=first_s)
 
 
 @dataclass(frozen=True, slots=True)

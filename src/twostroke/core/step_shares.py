@@ -4,7 +4,7 @@ Asked by accounts when they are read, never inside a step.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from twostroke.core.ledger import StallKind
@@ -39,15 +39,20 @@ class StepShares:
             self._weigh(rows, request_ids)
 
     def _weigh(self, rows: tuple[RowPlan, ...], request_ids: tuple[str, ...]) -> None:
-        self._sums = {request_id: self._sum(own) for request_id, own in self._rows.items()}
-        self._decodes = self._sum(row for row in rows if row.phase is Phase.DECODE)
+        row_seconds = self._cost.row_seconds
+        sums = [_Sum(row.num_tokens, row.num_logits, row_seconds(row.start_pos, row.num_tokens)) for row in rows]
+        self._sums: dict[str, _Sum] = {}
+        for request_id, each in zip(request_ids, sums, strict=True):
+            others = self._sums.get(request_id)
+            self._sums[request_id] = each if others is None else others.plus(each)
+        self._decodes = _total([each for row, each in zip(rows, sums, strict=True) if row.phase is Phase.DECODE])
         self._decodes_s = self._seconds(self._decodes)
-        self._whole_s = self._cost.seconds(rows)
         self._prefills = [  # of each row its request, and what it adds to the decodes
-            (request_id, self._seconds(self._decodes.plus(self._sum([row]))) - self._decodes_s)
-            for request_id, row in zip(request_ids, rows, strict=True)
+            (request_id, self._seconds(self._decodes.plus(each)) - self._decodes_s)
+            for request_id, row, each in zip(request_ids, rows, sums, strict=True)
             if row.phase is Phase.PREFILL
         ]
+        self._whole_s = self._seconds(_total(sums)) if self._prefills else self._decodes_s
 
     def rows_of(self, request_id: str) -> tuple[RowPlan, ...]:
         """The rows of one request, none where it was not in the step."""
@@ -64,8 +69,11 @@ class StepShares:
         own, is_decode = self._sums[request_id], self._rows[request_id][0].phase is Phase.DECODE
         alone_s = self._seconds(own)
         with_decodes_s = self._decodes_s if is_decode else self._seconds(own.plus(self._decodes))
+        others_s = scale * (with_decodes_s - alone_s)
+        if not self._prefills:
+            return scale * alone_s, {(StallKind.DECODE_OF_OTHERS, None): others_s}
         lost: dict[tuple[StallKind, str | None], float] = defaultdict(float)
-        lost[StallKind.DECODE_OF_OTHERS, None] = scale * (with_decodes_s - alone_s)
+        lost[StallKind.DECODE_OF_OTHERS, None] = others_s
         prefills = [(other_id, weight) for other_id, weight in self._prefills if other_id != request_id]
         blame = sum(weight for _, weight in prefills)
         rest_s = scale * (self._whole_s - with_decodes_s)
@@ -74,12 +82,13 @@ class StepShares:
             lost[StallKind.PREFILL_OF_OTHER, other_id] += rest_s * share
         return scale * alone_s, dict(lost)
 
-    def _sum(self, rows: Iterable[RowPlan]) -> _Sum:
-        total = _Sum()
-        for row in rows:
-            row_s = self._cost.row_seconds(row.start_pos, row.num_tokens)
-            total = total.plus(_Sum(row.num_tokens, row.num_logits, row_s))
-        return total
-
     def _seconds(self, rows: _Sum) -> float:
         return self._cost.seconds_of(num_tokens=rows.num_tokens, num_sampled=rows.num_sampled, rows_s=rows.rows_s)
+
+
+def _total(sums: Sequence[_Sum]) -> _Sum:
+    return _Sum(
+        sum([each.num_tokens for each in sums]),
+        sum([each.num_sampled for each in sums]),
+        sum([each.rows_s for each in sums]),
+    )

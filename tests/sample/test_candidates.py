@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
-from tests.examples import examples
+from tests.examples import examples, tries
 from tests.sample.sampling_builders import hand_on, make_request, mask_of
 from tests.sample.test_reference import logit_rows, params_space
 from twostroke import _native
@@ -109,13 +109,21 @@ NOT_ENOUGH: list[dict[str, Any]] = [
 
 
 @EVERY_ISA
-@pytest.mark.parametrize("wish", CHAINS, ids=str)
-def test_what_comes_behind_top_k_is_drawn_from_candidates(isa: str, wish: dict[str, Any]) -> None:
+def test_what_comes_behind_top_k_is_drawn_from_candidates(isa: str) -> None:
+    sampler = Sampler(3000, isa=isa)
     rng = np.random.default_rng(3)
-    for seed in range(30):
-        logits = np.round(rng.normal(0, 2, 3000), 1).astype(np.float32)
-        whole, drawn = draw_both(logits, isa=isa, seed=seed, output=[5, 5, 900], **wish)
-        assert drawn == whole
+    for seed in range(tries(30)):
+        logits = np.round(rng.normal(0, 2, (len(CHAINS), 3000)), 1).astype(np.float32)
+        rows = [start(sampler, seed=seed, output=[5, 5, 900], **wish) for wish in CHAINS]
+        whole = sampler.sample(logits, rows)
+        rows = [start(sampler, seed=seed, output=[5, 5, 900], **wish) for wish in CHAINS]
+        candidates = sampler.ask(rows)
+        assert candidates is not None
+        assert candidates.num_whole == 0
+        hand_on(candidates, logits, isa=isa, seed=seed)
+        drawn = sampler.sample(NO_LOGITS, rows, candidates=candidates)
+        for wish, token, expected in zip(CHAINS, drawn, whole, strict=True):
+            assert token == expected, (seed, wish)
 
 
 @pytest.mark.parametrize(("vocab_size", "most"), [(100, 64), (49_152, 64), (65_536, 85), (151_936, 128), (2**20, 128)])
@@ -140,35 +148,50 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
+class Panels(NamedTuple):
+    """A row, and the panels its wish is due."""
+
+    row: SamplingRow
+    logits: NDArray[np.float32]
+    expected: set[int]
+
+
+def panels_due(sampler: Sampler, change: dict[str, Any], *, k: int, decimals: int, rng: np.random.Generator) -> Panels:
+    """Whole numbers, of which many tie; with a decimal some are -inf and a grammar allows a fifth of the ids."""
+    vocab_size = sampler.vocab_size
+    logits = np.round(rng.normal(0, 1, vocab_size), decimals).astype(np.float32)
+    logits[rng.random(vocab_size) < 0.3 * decimals] = -np.inf
+    allowed = None if decimals == 0 else rng.random(vocab_size) < 0.2
+    output = rng.integers(0, vocab_size, 5).tolist()
+    wish = {"temperature": 1.0, "top_k": k, "prompt": output[:1], "output": output, **change}
+    row = start(sampler, allowed=None if allowed is None else np.flatnonzero(allowed).tolist(), **wish)
+    changed = [*output, 3, 2 if output[-1] == 9 else 3] if "bad_ids" in change else output if change else []
+    changed = [each for each in [*changed, *([40, 0] if "logit_bias" in change else [])] if each < vocab_size]
+    may_rise = "presence_penalty" in change or "logit_bias" in change
+    return Panels(row, logits, defined(logits, k=k, allowed=allowed, changed=changed, may_rise=may_rise))
+
+
 @pytest.mark.parametrize("vocab_size", [1, 31, 32, 33, 1000, 4097])
-@pytest.mark.parametrize("k", [1, 2, 40, MOST])
-@pytest.mark.parametrize("change", CHANGES, ids=str)
 @EVERY_ISA
-def test_the_panels_handed_on_are_the_defined_ones_from_any_thread_in_any_order(
-    isa: str, change: dict[str, Any], k: int, vocab_size: int
-) -> None:
-    rng = np.random.default_rng(k)
+def test_the_panels_handed_on_are_the_defined_ones_from_any_thread_in_any_order(isa: str, vocab_size: int) -> None:
     sampler = Sampler(vocab_size, isa=isa, pool=_native.Pool(3))
-    for decimals in range(2):
-        logits = np.round(rng.normal(0, 1, vocab_size), decimals).astype(np.float32)
-        logits[rng.random(vocab_size) < 0.3 * decimals] = -np.inf
-        allowed = None if decimals == 0 else rng.random(vocab_size) < 0.2
-        output = rng.integers(0, vocab_size, 5).tolist()
-        wish = {"temperature": 1.0, "top_k": k, "prompt": output[:1], "output": output, **change}
-        row = start(sampler, allowed=None if allowed is None else np.flatnonzero(allowed).tolist(), **wish)
-        changed = [*output, 3, 2 if output[-1] == 9 else 3] if "bad_ids" in change else output if change else []
-        changed = [each for each in [*changed, *([40, 0] if "logit_bias" in change else [])] if each < vocab_size]
-        may_rise = "presence_penalty" in change or "logit_bias" in change
-        expected = defined(logits, k=k, allowed=allowed, changed=changed, may_rise=may_rise)
-        for order in (None, 0, 1):
-            candidates = sampler.ask([row])
-            assert candidates is not None
-            hand_on(candidates, logits[np.newaxis], isa=isa, num_threads=3, seed=order)
-            found = dict(candidates.found(0))
-            assert set(found) == expected
+    cases = []
+    for k in (1, 2, 40, MOST):
+        for change in CHANGES:
+            rng = np.random.default_rng(k)
+            due = [panels_due(sampler, change, k=k, decimals=decimals, rng=rng) for decimals in range(2)]
+            cases += [((k, change, decimals), *each) for decimals, each in enumerate(due)]
+    logits = np.stack([each[2] for each in cases])
+    for order in (None, 0, 1):
+        candidates = sampler.ask([each[1] for each in cases])
+        assert candidates is not None
+        hand_on(candidates, logits, isa=isa, num_threads=3, seed=order)
+        for index, (case, _, row_logits, expected) in enumerate(cases):
+            found = dict(candidates.found(index))
+            assert set(found) == expected, case
             for panel, values in found.items():
-                assert values == logits[32 * panel : 32 * panel + 32].tolist()
-            assert candidates.top(0) == logits.max()
+                assert values == row_logits[32 * panel : 32 * panel + 32].tolist(), case
+            assert candidates.top(index) == row_logits.max(), case
 
 
 @EVERY_ISA

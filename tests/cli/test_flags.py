@@ -394,6 +394,8 @@ class Listens:
         monkeypatch.setattr("twostroke.serve.model_registry.ModelRegistry", self.registry)
         monkeypatch.setattr("twostroke.serve.server.listen", self)
         monkeypatch.setattr("twostroke.serve.server.serve", self.serve)
+        monkeypatch.setattr("twostroke.serve.heap.use_few_arenas", lambda: self.steps.append("use few arenas"))
+        monkeypatch.setattr("twostroke.serve.heap.spare_what_stays", self.spare_what_stays)
 
     def __call__(self, *address: Any) -> "Listens":
         self.address = address
@@ -413,6 +415,10 @@ class Listens:
     def registry(self, entries: list[ModelEntry], **options: Any) -> "Listens":
         self.entries, self.models = entries, options
         return self
+
+    def spare_what_stays(self) -> None:
+        """Not ours: what stays in the process of all tests is a hundred times as much."""
+        self.steps.append("spare what stays")
 
     def load_first(self) -> None:
         self.steps.append("load")
@@ -451,7 +457,8 @@ def test_each_flag_of_serve_arrives_alone_and_only_this_machine_is_served_unless
     assert app.main(["serve", "-m", "tiny", *flags]) == 0
     assert listens.address == address
     assert listens.entries == [ModelEntry(("tiny",), "tiny")]
-    assert listens.steps == ["load", "serve", "close"]
+    assert listens.steps == ["use few arenas", "load", "serve", "spare what stays", "close"]
+    assert listens.models["on_change"] == listens.spare_what_stays
     assert listens.options == {"api_key": None, "allowed_hosts": (), "limits": LimitsConfig(), "shelf": None}
     loader = listens.models["loader"]
     assert loader == LLMLoader(**{"config": loader.config, **options})

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from twostroke.preferred_thread import NICENESS, preferred_thread
+from twostroke.preferred_thread import NICENESS, REAL_TIME, preferred_thread
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="niceness of threads is Linux's")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="priority of threads is Linux's")
 
 
 def niceness() -> int:
@@ -23,56 +23,90 @@ def in_thread(work: Callable[[], None]) -> None:
         executor.submit(work).result()
 
 
+REAL_TIME_ALONE = os.SCHED_RR | os.SCHED_RESET_ON_FORK if sys.platform == "linux" else 0
+OTHER_ALONE = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK if sys.platform == "linux" else 0
+
+
+class System:
+    """A system that writes down what it is asked for, and allows what it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, allows_real_time: bool) -> None:
+        self.niceness, self.policy = 0, 0
+        self.asked: list[int | tuple[int, int]] = []
+        self._allows_real_time = allows_real_time
+        monkeypatch.setattr(os, "getpriority", lambda which, who: self.niceness)
+        monkeypatch.setattr(os, "setpriority", self._set_niceness)
+        monkeypatch.setattr(os, "sched_getscheduler", lambda who: self.policy)
+        monkeypatch.setattr(os, "sched_setscheduler", self._set_policy)
+
+    def _set_niceness(self, which: int, who: int, value: int) -> None:
+        self.asked.append(value)
+        self.niceness = value
+
+    def _set_policy(self, who: int, policy: int, param: os.sched_param) -> None:
+        if policy == REAL_TIME_ALONE and not self._allows_real_time:
+            raise PermissionError(errno.EPERM, "refused")
+        self.asked.append((policy, param.sched_priority))
+        self.policy = policy
+
+
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What the system is asked for; it allows everything and does nothing."""
+def generous(monkeypatch: pytest.MonkeyPatch) -> System:
+    return System(monkeypatch, allows_real_time=True)
+
+
+@pytest.fixture
+def stingy(monkeypatch: pytest.MonkeyPatch) -> System:
+    """Niceness is allowed, real time is not."""
+    return System(monkeypatch, allows_real_time=False)
+
+
+def policy_that_is_allowed() -> int | None:
+    """Of the scheduler in this very process; None where nothing is."""
     found: list[int] = []
-    monkeypatch.setattr(os, "setpriority", lambda which, who, value: found.append(value))
-    return found
-
-
-def may_prefer() -> bool:
-    before, allowed = niceness(), True
 
     def work() -> None:
-        nonlocal allowed
-        try:
-            os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-        except PermissionError:
-            allowed = False
+        with preferred_thread():
+            found.append(os.sched_getscheduler(0))
+            found.append(niceness())
 
     in_thread(work)
-    return allowed and before == 0
+    policy, nice = found
+    return policy if policy == REAL_TIME_ALONE or nice == NICENESS else None
 
 
 def test_the_thread_alone_is_preferred_and_only_inside() -> None:
-    if not may_prefer():
+    if (allowed := policy_that_is_allowed()) is None:
         pytest.skip("this process has no right to it")
 
     def work() -> None:
-        started: list[int] = []
+        started: list[tuple[int, int]] = []
         with preferred_thread():
-            assert niceness() == NICENESS
-            in_thread(lambda: started.append(niceness()))
-        assert niceness() == 0
-        assert started == [0]
+            assert os.sched_getscheduler(0) == allowed
+            in_thread(lambda: started.append((os.sched_getscheduler(0), niceness())))
+        assert (os.sched_getscheduler(0), niceness()) == (os.SCHED_OTHER, 0)
+        assert started == [(os.SCHED_OTHER, 0)]
 
     in_thread(work)
-    assert niceness() == 0
+    assert (os.sched_getscheduler(0), niceness()) == (os.SCHED_OTHER, 0)
 
 
-@pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that nobody chose anything for, whatever shell these tests run in."""
-    monkeypatch.setattr(os, "getpriority", lambda which, who: 0)
-    monkeypatch.setattr(os, "sched_getscheduler", lambda who: os.SCHED_OTHER)
+def test_real_time_is_asked_for_first_and_given_back(generous: System) -> None:
+    with preferred_thread():
+        assert generous.asked == [(REAL_TIME_ALONE, REAL_TIME)]
+    assert generous.asked[1:] == [(OTHER_ALONE, 0), 0, (os.SCHED_OTHER, 0)]
 
 
-@pytest.mark.usefixtures("plain")
+def test_without_it_niceness_is(stingy: System) -> None:
+    with preferred_thread():
+        assert stingy.asked == [NICENESS, (OTHER_ALONE, 0)]
+    assert stingy.asked[2:] == [(OTHER_ALONE, 0), 0, (os.SCHED_OTHER, 0)]
+
+
 @pytest.mark.parametrize("call", ["getpriority", "sched_getscheduler", "setpriority", "sched_setscheduler"])
 @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS, errno.EINVAL, None])
 def test_a_system_that_refuses_is_asked_no_more_and_everything_goes_on(
-    call: str, error: int | None, asked: list[int], monkeypatch: pytest.MonkeyPatch
+    call: str, error: int | None, stingy: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the right; musl; gVisor; a Python without the call."""
 
@@ -84,59 +118,50 @@ def test_a_system_that_refuses_is_asked_no_more_and_everything_goes_on(
     else:
         monkeypatch.setattr(os, call, refuse)
     with preferred_thread():
-        asked_inside = list(asked)
-    assert asked == asked_inside
-    assert asked == ([NICENESS, 0] if call == "sched_setscheduler" else [])
+        asked_inside = list(stingy.asked)
+    assert stingy.asked == asked_inside
+    assert stingy.asked == ([NICENESS, 0] if call == "sched_setscheduler" and error is not None else [])
 
 
-@pytest.mark.usefixtures("asked")
-def test_an_end_that_is_refused_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    niceness_now = iter([0, NICENESS])
-    monkeypatch.setattr(os, "getpriority", lambda which, who: next(niceness_now))
-    monkeypatch.setattr(os, "sched_getscheduler", lambda who: os.SCHED_OTHER)
-    flags = iter([None, PermissionError()])
-
-    def once(*facts: object) -> None:
-        if (error := next(flags)) is not None:
-            raise error
-
-    monkeypatch.setattr(os, "sched_setscheduler", once)
+def test_an_end_that_is_refused_is_none(stingy: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of it takes more of a right than all before."""
     with preferred_thread():
-        pass
-    assert next(flags, "both were asked for") == "both were asked for"
+        schedule = os.sched_setscheduler
+
+        def refuse_last(who: int, policy: int, param: os.sched_param) -> None:
+            if policy == os.SCHED_OTHER:
+                raise PermissionError(errno.EPERM, "refused")
+            schedule(who, policy, param)
+
+        monkeypatch.setattr(os, "sched_setscheduler", refuse_last)
+    assert (stingy.niceness, stingy.policy) == (0, OTHER_ALONE)
 
 
-def test_who_was_given_a_niceness_or_a_scheduler_keeps_it(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    for niceness_then, scheduler in ((5, os.SCHED_OTHER), (0, os.SCHED_IDLE), (0, os.SCHED_FIFO)):
-        monkeypatch.setattr(os, "getpriority", lambda which, who, given=niceness_then: given)
-        monkeypatch.setattr(os, "sched_getscheduler", lambda who, given=scheduler: given)
+def test_who_was_given_a_niceness_or_a_scheduler_keeps_it(generous: System) -> None:
+    for generous.niceness, generous.policy in ((5, os.SCHED_OTHER), (0, os.SCHED_IDLE), (0, os.SCHED_FIFO)):
         with preferred_thread():
             pass
-    assert asked == []
+    assert generous.asked == []
 
 
-def test_who_is_made_nice_meanwhile_stays_so(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    niceness_now = iter([0, 5])
-    monkeypatch.setattr(os, "getpriority", lambda which, who: next(niceness_now))
-    monkeypatch.setattr(os, "sched_getscheduler", lambda who: os.SCHED_OTHER)
-    monkeypatch.setattr(os, "sched_setscheduler", lambda *facts: None)
+def test_who_is_changed_meanwhile_stays_so(stingy: System, monkeypatch: pytest.MonkeyPatch) -> None:
     with preferred_thread():
-        pass
-    assert asked == [NICENESS]
+        stingy.niceness = 5
+    assert stingy.asked == [NICENESS, (OTHER_ALONE, 0)]
+    generous = System(monkeypatch, allows_real_time=True)
+    with preferred_thread():
+        generous.policy = os.SCHED_BATCH
+    assert generous.asked == [(REAL_TIME_ALONE, REAL_TIME)]
 
 
-def test_other_systems_are_asked_for_nothing(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_are_asked_for_nothing(generous: System, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with preferred_thread():
         pass
-    assert asked == []
+    assert generous.asked == []
 
 
-def test_an_error_inside_ends_it_too(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    niceness_now = iter([0, NICENESS])
-    monkeypatch.setattr(os, "getpriority", lambda which, who: next(niceness_now))
-    monkeypatch.setattr(os, "sched_getscheduler", lambda who: os.SCHED_OTHER)
-    monkeypatch.setattr(os, "sched_setscheduler", lambda *facts: None)
+def test_an_error_inside_ends_it_too(generous: System) -> None:
     with pytest.raises(ZeroDivisionError), preferred_thread():
         raise ZeroDivisionError
-    assert asked == [NICENESS, 0]
+    assert generous.policy == os.SCHED_OTHER

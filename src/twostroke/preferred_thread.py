@@ -10,14 +10,16 @@ import sys
 from collections.abc import Iterator
 
 NICENESS = -10  # nine times the weight of a thread that nobody prefers
+REAL_TIME = 1  # the lowest priority of real time: before every thread that has none, behind whoever needs it more
 
 
 @contextlib.contextmanager
 def preferred_thread() -> Iterator[None]:
     """Inside the block the calling thread is preferred; threads it starts are not.
 
-    Linux, and only with the right to it: root, CAP_SYS_NICE, or a limit on niceness (systemd's LimitNICE=-10). A
-    process with a niceness or a scheduler that somebody chose keeps it.
+    Linux, and only with the right to it: of real time as root, with CAP_SYS_NICE or a limit (systemd's LimitRTPRIO=1),
+    else by niceness (LimitNICE=-10). A niceness still waits for a tick now and then: who ran a moment ago has to let
+    others have theirs. A process with a niceness or a scheduler that somebody chose keeps it.
     """
     is_preferred = _prefer()
     try:
@@ -35,19 +37,31 @@ def _prefer() -> bool:
     try:
         if os.getpriority(os.PRIO_PROCESS, 0) != 0 or os.sched_getscheduler(0) != os.SCHED_OTHER:
             return False
+        with contextlib.suppress(OSError):
+            _schedule(os.SCHED_RR, priority=REAL_TIME)
+            return True
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # on Linux of a thread, not of its process
     except (OSError, AttributeError):
         return False
     try:
-        os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
-    except (OSError, AttributeError):  # threads that it starts would be preferred too
+        _schedule(os.SCHED_OTHER)
+    except OSError:  # threads that it starts would be preferred too
         os.setpriority(os.PRIO_PROCESS, 0, 0)
         return False
     return True
 
 
+def _schedule(policy: int, *, priority: int = 0) -> None:
+    """The calling thread alone: what it starts begins as if nobody had chosen anything."""
+    os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
+
+
 def _leave() -> None:
     """As it was, unless somebody changed it meanwhile."""
-    if sys.platform == "linux" and os.getpriority(os.PRIO_PROCESS, 0) == NICENESS:
+    if sys.platform != "linux":
+        return
+    is_real_time = os.sched_getscheduler(0) == os.SCHED_RR | os.SCHED_RESET_ON_FORK
+    if is_real_time or os.getpriority(os.PRIO_PROCESS, 0) == NICENESS:
+        _schedule(os.SCHED_OTHER)
         os.setpriority(os.PRIO_PROCESS, 0, 0)
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # needs more of a right than the line above
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # needs more of a right than the lines above

@@ -9,7 +9,7 @@
 namespace twostroke {
 
 // Names of the usable ISAs, the fastest first; "portable" is always the last.
-std::vector<std::string_view> usable_isas();
+const std::vector<std::string_view>& usable_isas();
 inline std::string_view best_isa() { return usable_isas().front(); }
 
 // The kernels of a usable ISA; null for any other name.

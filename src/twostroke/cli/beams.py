@@ -1,10 +1,10 @@
 """The flags of beam search, and how its answers are shown. `run` calls it."""
 
+from twostroke.cli.flag_words import flag_of, in_flags
 from twostroke.core.report import Result
 from twostroke.errors import ConfigError, ParamsError
 from twostroke.params import BeamSearch
 
-FLAGS = {"width": "beams"}  # fields whose flag is not their own name
 EARLY_STOPPING: dict[str, bool | str] = {"true": True, "false": False, "never": "never"}
 
 
@@ -16,16 +16,14 @@ def said_beam(
     said = {name: value for name, value in details.items() if value is not None}
     if beams is None:
         if said:
-            flag = next(iter(said)).replace("_", "-")
-            raise ConfigError(f"--{flag} belongs to beam search: add --beams N, or leave it out")
+            raise ConfigError(f"{flag_of(next(iter(said)))} belongs to beam search: add --beams N, or leave it out")
         return None
     if early_stopping is not None:
         said["early_stopping"] = EARLY_STOPPING.get(early_stopping, early_stopping)
     try:
         return BeamSearch(width=beams, **said)  # type: ignore[arg-type]
     except ParamsError as error:
-        flag = FLAGS.get(error.field, error.field.replace("_", "-"))
-        raise ParamsError(f"--{flag}{str(error).removeprefix(error.field)}", field=error.field) from None
+        raise in_flags(error) from None
 
 
 def all_answers(result: Result) -> str:

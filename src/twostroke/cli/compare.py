@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from twostroke.cli.flag_words import in_flags
 from twostroke.cli.loading import ContextOption, KVOption, ModelOption, ThreadsOption, load
 from twostroke.cli.run import PRESET_NAMES, question
 from twostroke.config import resolve
@@ -68,8 +69,7 @@ def check_limits(max_tokens: int, seed: int) -> None:
     try:
         SamplingParams(max_tokens=max_tokens, seed=seed)
     except ParamsError as error:
-        flag = error.field.replace("_", "-")
-        raise ParamsError(f"--{flag}{str(error).removeprefix(error.field)}", field=error.field) from None
+        raise in_flags(error) from None
 
 
 def with_seed(params: SamplingParams, seed: int) -> SamplingParams:

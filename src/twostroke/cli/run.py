@@ -13,6 +13,7 @@ from twostroke.cli.answer import Pending, follow
 from twostroke.cli.beams import all_answers, said_beam
 from twostroke.cli.chat_flags import ReasoningEffort, TemplateKwargs, ToolChoiceName, Tools, said_chat
 from twostroke.cli.exit_code import ExitCode
+from twostroke.cli.flag_words import in_flags
 from twostroke.cli.loading import (
     ContextOption,
     DraftModelOption,
@@ -64,11 +65,6 @@ if TYPE_CHECKING:
 
 Asked = str | Chat  # raw text, or a conversation
 PRESET_NAMES = ", ".join(each.name for each in PRESETS)
-OTHER_FLAGS = {  # fields whose flag is not their own name
-    "stop_token_ids": "stop-token-id",
-    "bad_words": "bad-word",
-    "dry_sequence_breakers": "dry-sequence-breaker",
-}
 
 
 def run(
@@ -218,8 +214,7 @@ def said_params(**wishes: Any) -> dict[str, Any]:
     try:
         SamplingParams(**said)
     except ParamsError as error:
-        flag = OTHER_FLAGS.get(error.field, error.field.replace("_", "-"))
-        raise ParamsError(f"--{flag}{str(error).removeprefix(error.field)}", field=error.field) from None
+        raise in_flags(error) from None
     return said
 
 

@@ -1,10 +1,10 @@
-"""How often the machine itself stops a thread that nothing in it may stop: what no program's promise can be below.
+"""How often the machine itself stops a thread that hardly anything in it may stop: below that no promise can go.
 
     python bench/pauses.py [--seconds 10]
 
-A thread of the highest niceness it may have looks at the clock without a break on each core in turn; where two looks
-are far apart the core was somebody else's: another machine's on the same host, or the system's. Close other programs
-first, and run it as root.
+A thread of niceness -20, where that is allowed, looks at the clock without a break on each core in turn; where two
+looks are far apart the core was somebody else's: another machine's on the same host, or the system's. Close other
+programs first.
 """
 
 import argparse

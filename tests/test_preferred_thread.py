@@ -10,6 +10,9 @@ import pytest
 
 from twostroke.preferred_thread import NICENESS, REAL_TIME, preferred_thread
 
+if sys.platform == "linux":
+    import resource
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="priority of threads is Linux's")
 
 
@@ -34,6 +37,8 @@ class System:
         self.niceness, self.policy = 0, 0
         self.asked: list[int | tuple[int, int]] = []
         self._allows_real_time = allows_real_time
+        monkeypatch.setattr(os, "sched_getaffinity", lambda who: {0, 1})
+        monkeypatch.setattr(resource, "getrlimit", lambda limit: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         monkeypatch.setattr(os, "getpriority", lambda which, who: self.niceness)
         monkeypatch.setattr(os, "setpriority", self._set_niceness)
         monkeypatch.setattr(os, "sched_getscheduler", lambda who: self.policy)
@@ -62,17 +67,24 @@ def stingy(monkeypatch: pytest.MonkeyPatch) -> System:
 
 
 def policy_that_is_allowed() -> int | None:
-    """Of the scheduler in this very process; None where nothing is."""
-    found: list[int] = []
+    """What the system itself allows this very process, asked without the code under test; None where nothing is."""
+    if niceness() != 0:
+        return None
+    is_free = (
+        len(os.sched_getaffinity(0)) > 1 and resource.getrlimit(resource.RLIMIT_RTTIME)[0] == resource.RLIM_INFINITY
+    )
+    if is_free and is_allowed(lambda: os.sched_setscheduler(0, REAL_TIME_ALONE, os.sched_param(REAL_TIME))):
+        return REAL_TIME_ALONE
+    is_nice = is_allowed(lambda: os.setpriority(os.PRIO_PROCESS, 0, NICENESS))
+    return OTHER_ALONE if is_nice else None
 
-    def work() -> None:
-        with preferred_thread():
-            found.append(os.sched_getscheduler(0))
-            found.append(niceness())
 
-    in_thread(work)
-    policy, nice = found
-    return policy if policy == REAL_TIME_ALONE or nice == NICENESS else None
+def is_allowed(ask: Callable[[], None]) -> bool:
+    try:
+        in_thread(ask)
+    except PermissionError:
+        return False
+    return True
 
 
 def test_the_thread_alone_is_preferred_and_only_inside() -> None:
@@ -83,6 +95,7 @@ def test_the_thread_alone_is_preferred_and_only_inside() -> None:
         started: list[tuple[int, int]] = []
         with preferred_thread():
             assert os.sched_getscheduler(0) == allowed
+            assert niceness() == (0 if allowed == REAL_TIME_ALONE else NICENESS)
             in_thread(lambda: started.append((os.sched_getscheduler(0), niceness())))
         assert (os.sched_getscheduler(0), niceness()) == (os.SCHED_OTHER, 0)
         assert started == [(os.SCHED_OTHER, 0)]
@@ -101,6 +114,18 @@ def test_without_it_niceness_is(stingy: System) -> None:
     with preferred_thread():
         assert stingy.asked == [NICENESS, (OTHER_ALONE, 0)]
     assert stingy.asked[2:] == [(OTHER_ALONE, 0), 0, (os.SCHED_OTHER, 0)]
+
+
+def test_the_only_core_is_not_taken_from_others(generous: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda who: {3})
+    with preferred_thread():
+        assert generous.asked == [NICENESS, (OTHER_ALONE, 0)]
+
+
+def test_who_would_be_killed_for_computing_long_is_nice(generous: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (200_000, resource.RLIM_INFINITY))
+    with preferred_thread():
+        assert generous.asked == [NICENESS, (OTHER_ALONE, 0)]
 
 
 @pytest.mark.parametrize("call", ["getpriority", "sched_getscheduler", "setpriority", "sched_setscheduler"])

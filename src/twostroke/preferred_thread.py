@@ -9,6 +9,9 @@ import os
 import sys
 from collections.abc import Iterator
 
+if sys.platform == "linux":
+    import resource
+
 NICENESS = -10  # nine times the weight of a thread that nobody prefers
 REAL_TIME = 1  # the lowest priority of real time: before every thread that has none, behind whoever needs it more
 
@@ -17,9 +20,9 @@ REAL_TIME = 1  # the lowest priority of real time: before every thread that has 
 def preferred_thread() -> Iterator[None]:
     """Inside the block the calling thread is preferred; threads it starts are not.
 
-    Linux, and only with the right to it: of real time as root, with CAP_SYS_NICE or a limit (systemd's LimitRTPRIO=1),
-    else by niceness (LimitNICE=-10). A niceness still waits for a tick now and then: who ran a moment ago has to let
-    others have theirs. A process with a niceness or a scheduler that somebody chose keeps it.
+    Linux, and only with the right to it: by real time with CAP_SYS_NICE or a limit (systemd's LimitRTPRIO=1), where
+    others find another core; else by niceness (LimitNICE=-10). A niceness still waits for a tick now and then: who ran
+    a moment ago has to let others have theirs. A process with a niceness or a scheduler that somebody chose keeps it.
     """
     is_preferred = _prefer()
     try:
@@ -37,9 +40,10 @@ def _prefer() -> bool:
     try:
         if os.getpriority(os.PRIO_PROCESS, 0) != 0 or os.sched_getscheduler(0) != os.SCHED_OTHER:
             return False
-        with contextlib.suppress(OSError):
-            _schedule(os.SCHED_RR, priority=REAL_TIME)
-            return True
+        if _may_be_real_time():
+            with contextlib.suppress(OSError):
+                _schedule(os.SCHED_RR, priority=REAL_TIME)
+                return True
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # on Linux of a thread, not of its process
     except (OSError, AttributeError):
         return False
@@ -49,6 +53,14 @@ def _prefer() -> bool:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
         return False
     return True
+
+
+def _may_be_real_time() -> bool:
+    """Not where it would be alone on the only core, and not where the system kills who computes longer than a limit."""
+    if sys.platform != "linux":
+        return False
+    limit_us, _ = resource.getrlimit(resource.RLIMIT_RTTIME)
+    return len(os.sched_getaffinity(0)) > 1 and limit_us == resource.RLIM_INFINITY
 
 
 def _schedule(policy: int, *, priority: int = 0) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.strategy.test_speculation import CHEAP, Model, Oracle
-from twostroke.strategy.draft_purse import KEPT_SAVINGS_SHARE, LOOKUP_SHARE, MODEL_SHARE, Purse
+from twostroke.strategy.draft_purse import KEPT_SAVINGS_SHARE, LOOKUP_SHARE, MODEL_SHARE, MOST_DEBT, Purse
 from twostroke.strategy.speculation import SpeculationControl
 
 
@@ -18,9 +18,22 @@ def test_work_earns_its_share_and_guesses_spend_it() -> None:
 
 def test_looking_is_paid_and_is_no_refused_guess() -> None:
     purse = Purse(0.01)
-    purse.earn(10.0)
+    purse.lend(1.0)
     purse.pay(0.3)
-    assert (purse.balance_s, purse.lost_s) == pytest.approx((-0.2, 0.0))
+    assert (purse.balance_s, purse.lost_s) == pytest.approx((0.7, 0.0))
+
+
+def test_no_look_takes_a_purse_deeper_than_half_of_what_was_lent() -> None:
+    """A process that was stopped for a minute in the middle of one."""
+    purse = Purse(0.01)
+    purse.lend(1.0)
+    purse.pay(60.0)
+    assert purse.balance_s == pytest.approx(-MOST_DEBT)
+    purse.pay(1.0)
+    assert purse.balance_s == pytest.approx(-MOST_DEBT)
+    purse.settle(spent_s=1.0, saved_s=0.0, refused_share=1.0)
+    purse.pay(1.0)
+    assert purse.balance_s == pytest.approx(-MOST_DEBT - 1.0), "what was deeper before stays"
 
 
 def test_luck_is_kept_up_to_a_share_of_all_work() -> None:

@@ -27,6 +27,13 @@ class Oracle:
         pass
 
 
+class Silent(Oracle):
+    """Never has a guess."""
+
+    def propose(self, sequence: Sequence, limit: int) -> Seq[int]:
+        return []
+
+
 class Unasked(Oracle):
     """Nobody may ask it."""
 
@@ -197,6 +204,60 @@ def test_who_comes_while_the_purse_is_empty_is_not_looked_at_and_hears_why() -> 
     assert told is not None
     assert told.stop is not None
     assert (told.stop.reason, told.drafted) == (NoDraft.SHARE, 0)
+
+
+def test_a_purse_that_was_emptied_drafts_again_though_every_waking_costs_a_look() -> None:
+    """Saved for a token alone, it would be emptied by each look before it."""
+    drive = Drive(CHEAP, right=0, num_sequences=8, look_s=0.0005)
+    drive.run(300)
+    for each in drive.sequences:
+        drive.control.forget(each.sequence_id)
+    (alone,) = drive.sequences[:] = [make_sequence(99, prompt=100, max_tokens=10_000)]
+    alone.num_computed = 100
+    alone.token_ids.append(7)
+    drive._right, num_drafted = 1, drive.num_drafted
+    drive.run(80)
+    assert drive.num_drafted > num_drafted
+
+
+def test_what_is_lent_pays_for_a_try_in_the_second_step() -> None:
+    drive = Drive(CHEAP, right=1)
+    drive.control._lookup_purse.balance_s = 0.0
+    drive.run(2)
+    assert drive.num_drafted > 0
+
+
+def test_a_pause_in_the_middle_of_a_look_is_soon_forgiven() -> None:
+    drive = Drive(CHEAP, right=1, look_s=10.0)
+    drive.run(2)
+    drive.look_s, num_drafted = 0.0, drive.num_drafted
+    drive.run(150)
+    assert drive.num_drafted > num_drafted
+
+
+@pytest.mark.parametrize("right", [0, 1])
+def test_the_time_of_a_models_guesses_is_not_paid_by_looks(right: int) -> None:
+    """Those into the text that were done beside them are a small part of it."""
+    drive = Drive(CHEAP, model=(model := Model(SMALL)), right=right)
+    drive.control.lookup = Silent()
+    for _ in range(200):
+        purse_s, num_asked = drive.control._lookup_purse.balance_s, model.num_asked
+        drive.step()
+        if model.num_asked > num_asked:
+            assert drive.control._lookup_purse.balance_s >= purse_s
+    assert model.num_asked > 1
+
+
+def test_a_model_that_could_never_pay_is_priced_once_in_64_steps() -> None:
+    class Priced(Model):
+        num_priced = 0
+
+        def cost(self) -> StepCost:
+            self.num_priced += 1
+            return super().cost()
+
+    Drive(CHEAP, model=(model := Priced(AS_LARGE))).run(640)
+    assert 9 <= model.num_priced <= 12
 
 
 def test_dear_looks_do_not_keep_a_text_that_repeats_itself_from_being_fast() -> None:

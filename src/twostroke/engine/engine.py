@@ -197,6 +197,8 @@ class Engine:
             for sequence in self._scheduler.running
             if sequence.num_missing == 1 and sequence.num_output_tokens and sequence.request.params.beam is None
         ]
+        if not decoding:
+            return NO_DRAFTS, 0.0
         drafts = self.speculator.draft(decoding, self._fit.cost())
         return drafts, self._clock.now() - start_s
 

@@ -9,6 +9,8 @@ from math import ceil
 
 # Of all work. What drafts take beside looks and StepCost (Python around them) is not booked: half as much again.
 LOOKUP_SHARE, MODEL_SHARE = 0.005, 0.005
+# Of what was lent. A pause of the machine, or a long text that is read once, is not held against guesses for ever.
+MOST_DEBT = 0.5
 KEPT_SAVINGS_SHARE = 0.05  # of all work: earlier luck does not pay for a long bad spell
 
 
@@ -35,8 +37,8 @@ class Purse:
         self._keep()
 
     def pay(self, seconds: float) -> None:
-        """Looking for guesses took so long, whatever came of it."""
-        self.balance_s -= seconds
+        """Looking for guesses took so long, whatever came of it; never deeper than `MOST_DEBT`."""
+        self.balance_s = max(self.balance_s - seconds, min(self.balance_s, -MOST_DEBT * self.credit_s))
 
     def settle(self, *, spent_s: float, saved_s: float, refused_share: float) -> None:
         """Guesses took and saved so much; of the tokens a share was refused."""

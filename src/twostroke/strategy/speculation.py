@@ -50,8 +50,9 @@ class SpeculationControl:
     _model_purse: Purse = field(default_factory=lambda: Purse(MODEL_SHARE))
     _model_s: float = 0.0  # StepCost of the draft model for the present step
     _has_looked: bool = False  # in the present step
-    _look_s: float = 0.0  # of the clock, the last time it did without the model
+    _look_s: float = 0.0  # of the clock, the last call of `draft` without the model
     _poor_until: int = 0  # step; before it nothing is looked up in any text: the purse could pay for no token
+    _poor_beside: int = 0  # while so many sequences decode
     _poor_stop: DraftStop | None = None  # in the words of that step
     _step: int = 0  # of the engine's steps with decode
     _num_since_plain: int = CONTROL_EVERY  # decode steps; the very first is a control too
@@ -88,7 +89,8 @@ class SpeculationControl:
         return drafts
 
     def _guessed(self, awake: Seq[Sequence], step: DraftedStep) -> dict[int, tuple[int, ...]]:
-        if self.lookup is not None and self._step >= self._poor_until:
+        is_poor = self._step < self._poor_until and step.num_sequences == self._poor_beside
+        if self.lookup is not None and not is_poor:
             self._save(awake, step)
         drafts, without = self._looked_up(awake, step)
         if self.model is not None and without:
@@ -104,7 +106,7 @@ class SpeculationControl:
         missing_s = least_s * (1 - likeliest.lookup.odds) - purse.balance_s
         if missing_s > 0:
             num_steps = purse.num_steps_to(missing_s + self._look_s, step_s=step.seconds, most=LONGEST_SLEEP)
-            self._poor_until = self._step + num_steps
+            self._poor_until, self._poor_beside = self._step + num_steps, step.num_sequences
             self._poor_stop = _poor_stop(likeliest, step, least_s=least_s)
             for record in records:
                 record.stop = record.stop or self._poor_stop
@@ -159,7 +161,8 @@ class SpeculationControl:
 
     def _next_look(self, record: DraftRecord, step: int, *, beside: int) -> int:
         """The first step from this one on in which a look into its text is worth it."""
-        return max(record.lookup.wakes(step, beside=beside), self._poor_until)
+        wakes = record.lookup.wakes(step, beside=beside)
+        return max(wakes, self._poor_until) if beside == self._poor_beside else wakes
 
     def _guess(self, lookup: Drafter, sequence: Sequence, record: DraftRecord, *, beside: int) -> tuple[int, ...]:
         guess = tuple(lookup.propose(sequence, min(_most(sequence), record.lookup.reach)))

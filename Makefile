@@ -19,7 +19,7 @@ test: $(VENV)/test.stamp
 
 # The rooms one by one, without whole engines, programs, kernels and oracles, laws tried with few examples: for the time
 # between two edits, below a minute on two cores. `make test` has all of it. Tests as compiled stay for the next run, also
-# where the environment says otherwise: a tenth of the time.
+# where the environment says otherwise.
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n auto --hypothesis-profile=few -m 'not slow and not oracle' \

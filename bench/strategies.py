@@ -96,8 +96,10 @@ def drafts(name: str, prompts: Sequence[str], params: SamplingParams, *, llm: LL
     print(f"{name}, {len(prompts)} at once: without / with {shown([ratio for ratio, _ in rounds])}")
     print(f"  time with / without: {interval(ratios)}; control {interval(controls)}")
     refused = llm.snapshot().refused_draft_share or 0.0
+    steps = {step.start_s: step for each in results for step, absent in each.account.steps if absent is None}.values()
+    looked = sum(step.draft_s for step in steps) / sum(step.handed_s - step.start_s for step in steps)
     tried = [each.speculation for each in results if each.speculation is not None]
-    print(f"  refused drafts {refused:.2%} of StepCost; {drafts_text(tried[0])}")
+    print(f"  refused drafts {refused:.2%} of StepCost, looks {looked:.2%} of the time; {drafts_text(tried[0])}")
 
 
 def in_turn(without: Callable[[], object], with_: Callable[[], object], *, repeat: int) -> list[tuple[float, float]]:

@@ -40,8 +40,8 @@ def said(make: Callable[..., object], **wishes: Any) -> str:
                 "leave out --temperature or --beams"
             ),
         ),
-        (BeamSearch, {"width": 0}, "--beams is 0"),
-        (SamplingParams, {"bad_words": ("",)}, "--bad-word"),
+        (BeamSearch, {"width": 0}, "--beams is 0: "),
+        (SamplingParams, {"bad_words": ("",)}, "--bad-word has "),
     ],
 )
 def test_fields_are_said_as_flags(make: Callable[..., object], wishes: dict[str, Any], words: str) -> None:

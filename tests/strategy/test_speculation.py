@@ -193,17 +193,20 @@ def test_beside_a_model_that_cannot_pay_looks_are_paid_no_less() -> None:
 def test_who_comes_while_the_purse_is_empty_is_not_looked_at_and_hears_why() -> None:
     drive = Drive(CHEAP, right=0, num_sequences=2, look_s=0.0005)
     drive.run(200)
-    while drive.control._poor_until <= drive.control._step + 2:
+    while drive.control._poor_until <= drive.control._step + 3:
         drive.step()
-    drive.sequences.append(make_sequence(3, prompt=100, max_tokens=10_000))
-    drive.sequences[-1].num_computed = 100
-    drive.sequences[-1].token_ids.append(7)
     drive.control.lookup = Unasked()
-    drive.step()
-    told = drive.control.forget(3)
-    assert told is not None
-    assert told.stop is not None
-    assert (told.stop.reason, told.drafted) == (NoDraft.SHARE, 0)
+    drive.control.forget(2)
+    for sequences in (drive.sequences[:1], drive.sequences):  # in the place of one that ended, and beside both
+        late = make_sequence(3 + len(sequences), prompt=100, max_tokens=10_000)
+        late.num_computed = 100
+        late.token_ids.append(7)
+        drive.sequences = [*sequences, late]
+        drive.step()
+        told = drive.control.forget(late.sequence_id)
+        assert told is not None
+        assert told.stop is not None
+        assert (told.stop.reason, told.drafted) == (NoDraft.SHARE, 0)
 
 
 def test_a_purse_that_was_emptied_drafts_again_though_every_waking_costs_a_look() -> None:

@@ -53,14 +53,14 @@ class Speculator(Protocol):
         """Before plan, in place of `draft` where True: in this step nothing is worth a look, if so many run."""
 
     def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
-        """Before plan: drafts by sequence id, for those of the decoding sequences for which they should pay."""
+        """Before plan: drafts by sequence id, for those of the decoding sequences, one at least, for which they pay."""
 
     def learn(
         self, rows: Seq[RowPlan], num_grown: Mapping[int, int], *, cost: StepCost, wall_s: float, draft_s: float
     ) -> None:
         """After commit: what the step's rows were and, where drafts were among them, how much each sequence grew.
 
-        `wall_s` to its logits, of which `draft_s` went to `has_nothing` and `draft`.
+        `wall_s` to its logits, of which `draft_s` went to `draft`; 0 where that was not called.
         """
 
     def release(self, sequence_id: int) -> None:

@@ -28,6 +28,9 @@ LONGEST_SLEEP = 64  # steps without a look at a purse that can pay for no token,
 PROBE_EVERY = 16  # a sequence whose drafts do not pay is tried again with one token, if the purse allows
 
 
+_Drafted = tuple[Sequence, DraftRecord]  # who may be drafted for, and what its drafts did so far
+
+
 @dataclass(slots=True)
 class _Offer:
     """A number of tokens for one sequence, and what it should cost beside the verifying."""
@@ -49,7 +52,6 @@ class SpeculationControl:
     _lookup_purse: Purse = field(default_factory=lambda: Purse(LOOKUP_SHARE))
     _model_purse: Purse = field(default_factory=lambda: Purse(MODEL_SHARE))
     _model_s: float = 0.0  # StepCost of the draft model for the present step
-    _has_looked: bool = False  # in the present step
     _look_s: float = 0.0  # of the clock, the last call of `draft` without the model
     _poor_until: int = 0  # step; before it nothing is looked up in any text: the purse could pay for no token
     _poor_beside: int = 0  # while so many sequences decode
@@ -73,33 +75,30 @@ class SpeculationControl:
 
     def draft(self, decoding: Seq[Sequence], cost: StepCost) -> Mapping[int, tuple[int, ...]]:
         """See core.strategy.Speculator."""
-        if not decoding:
-            return {}
-        self._has_looked = True
         self._book_spell()
         beside = len(decoding)
         self._step += 1 + self._spell.counted()
-        records = [(each, self._record_of(each)) for each in decoding]
-        awake = [each for each, record in records if self._wakes(record, self._step, beside=beside) == self._step]
+        records = [(each, self._record_of(each, beside=beside)) for each in decoding]
         if self._num_since_plain >= CONTROL_EVERY:
             return {}
+        awake = [each for each in records if self._wakes(each[1], self._step, beside=beside) == self._step]
         drafts = self._guessed(awake, DraftedStep.of(decoding, cost)) if awake else {}
         if not drafts:
-            self._spell.sleep(self._num_asleep(decoding), num_sequences=beside)
+            following = self._step + 1
+            wakes = min([self._wakes(record, following, beside=beside) for _, record in records])
+            self._spell.sleep(wakes - following, num_sequences=beside)
         return drafts
 
-    def _guessed(self, awake: Seq[Sequence], step: DraftedStep) -> dict[int, tuple[int, ...]]:
-        is_poor = self._step < self._poor_until and step.num_sequences == self._poor_beside
-        if self.lookup is not None and not is_poor:
-            self._save(awake, step)
+    def _guessed(self, awake: Seq[_Drafted], step: DraftedStep) -> dict[int, tuple[int, ...]]:
+        if self.lookup is not None and self._step >= self._saves_until(beside=step.num_sequences):
+            self._save([record for _, record in awake], step)
         drafts, without = self._looked_up(awake, step)
         if self.model is not None and without:
             drafts |= self._ask(self.model, without, step)
         return drafts
 
-    def _save(self, awake: Seq[Sequence], step: DraftedStep) -> None:
+    def _save(self, records: Seq[DraftRecord], step: DraftedStep) -> None:
         """Where the purse can pay for no token, nothing is looked for until it should pay for one and for a look."""
-        records = [self._records[each.sequence_id] for each in awake]
         purse, least_s = self._lookup_purse, step.least_extra_s()
         purse.lend(step.seconds)
         likeliest = max(records, key=lambda record: record.lookup.odds)
@@ -111,14 +110,15 @@ class SpeculationControl:
             for record in records:
                 record.stop = record.stop or self._poor_stop
 
-    def _looked_up(
-        self, awake: Seq[Sequence], step: DraftedStep
-    ) -> tuple[dict[int, tuple[int, ...]], list[tuple[Sequence, DraftRecord]]]:
+    def _saves_until(self, *, beside: int) -> int:
+        """The first step in which the purse is asked again. What a token costs follows from the batch."""
+        return self._poor_until if beside == self._poor_beside else 0
+
+    def _looked_up(self, awake: Seq[_Drafted], step: DraftedStep) -> tuple[dict[int, tuple[int, ...]], list[_Drafted]]:
         """Guesses from the text that should pay, and the sequences without one."""
         purse, drafts, without = self._lookup_purse, {}, []
         left_s, least_s = purse.balance_s, step.least_extra_s()
-        for sequence in awake:
-            record = self._records[sequence.sequence_id]
+        for sequence, record in awake:
             if not _most(sequence):
                 continue
             guess: tuple[int, ...] = ()
@@ -136,18 +136,12 @@ class SpeculationControl:
                 drafts[sequence.sequence_id] = guess[: offer.num_tokens]
         return drafts, without
 
-    def _num_asleep(self, decoding: Seq[Sequence]) -> int:
-        """Steps to come in which all of these sleep on."""
-        following, beside = self._step + 1, len(decoding)
-        records = [self._records[sequence.sequence_id] for sequence in decoding]
-        return min([self._wakes(record, following, beside=beside) for record in records]) - following
-
-    def _record_of(self, sequence: Sequence) -> DraftRecord:
+    def _record_of(self, sequence: Sequence, *, beside: int) -> DraftRecord:
         """As it stands before the step; begun with its first."""
         record = self._records.get(sequence.sequence_id)
         if record is None:
             record = DraftRecord(self._time.wall_s, self._time.plain_cost_s)
-            record.stop = self._poor_stop if self._step < self._poor_until else None
+            record.stop = self._poor_stop if self._step < self._saves_until(beside=beside) else None
             self._records[sequence.sequence_id] = record
         record.guesser = None
         return record
@@ -161,8 +155,7 @@ class SpeculationControl:
 
     def _next_look(self, record: DraftRecord, step: int, *, beside: int) -> int:
         """The first step from this one on in which a look into its text is worth it."""
-        wakes = record.lookup.wakes(step, beside=beside)
-        return max(wakes, self._poor_until) if beside == self._poor_beside else wakes
+        return max(record.lookup.wakes(step, beside=beside), self._saves_until(beside=beside))
 
     def _guess(self, lookup: Drafter, sequence: Sequence, record: DraftRecord, *, beside: int) -> tuple[int, ...]:
         guess = tuple(lookup.propose(sequence, min(_most(sequence), record.lookup.reach)))
@@ -215,9 +208,7 @@ class SpeculationControl:
         step.add(offer.sequence, offer.num_tokens)
         return risk_s
 
-    def _ask(
-        self, model: DraftModel, asking: Seq[tuple[Sequence, DraftRecord]], step: DraftedStep
-    ) -> dict[int, tuple[int, ...]]:
+    def _ask(self, model: DraftModel, asking: Seq[_Drafted], step: DraftedStep) -> dict[int, tuple[int, ...]]:
         """Guesses of the draft model, for those for which they should pay."""
         self._model_purse.lend(CREDIT_STEPS * step.seconds)
         wishes: list[tuple[Sequence, int]] = []
@@ -237,7 +228,7 @@ class SpeculationControl:
                 record.stop = _stop(model.why_not(sequence) or NoDraft.READING, record.model, step, sequence)
         return {sequence_id: guess for sequence_id, guess in guesses.items() if guess}
 
-    def _offers(self, model: DraftModel, asking: Seq[tuple[Sequence, DraftRecord]], step: DraftedStep) -> list[_Offer]:
+    def _offers(self, model: DraftModel, asking: Seq[_Drafted], step: DraftedStep) -> list[_Offer]:
         """What should pay. The rounds of the model are shared: who drops out makes them dearer for the others."""
         sharing = []
         for sequence, record in asking:
@@ -259,7 +250,7 @@ class SpeculationControl:
         self,
         model: DraftModel,
         cost: StepCost,
-        asking: tuple[Sequence, DraftRecord],
+        asking: _Drafted,
         step: DraftedStep,
         *,
         num_sharing: int,
@@ -293,10 +284,9 @@ class SpeculationControl:
     ) -> None:
         """See core.strategy.Speculator."""
         model_s, self._model_s = self._model_s, 0.0
-        if self._has_looked and not model_s:  # a model is paid by StepCost, and dwarfs what else was looked at
+        if draft_s and not model_s:  # a model is paid by StepCost, and dwarfs what else was looked at
             self._look_s = draft_s
             self._lookup_purse.pay(draft_s)
-        self._has_looked = False
         if not (num_grown or model_s) and self._spell.takes(rows, wall_s=wall_s):
             return
         self._book_spell()

@@ -634,6 +634,11 @@ def test_seeds_repeat_and_an_unseeded_request_tells_its_seed(random_llm: LLM) ->
     assert sample(1).token_ids != sample(2).token_ids
 
 
+def test_a_seed_that_was_drawn_is_the_same_number_to_a_client_of_doubles(random_llm: LLM) -> None:
+    results = random_llm.generate([[5]] * 8, SamplingParams(max_tokens=1))
+    assert all(float(result.seed) == result.seed < 2**53 for result in results)
+
+
 def test_the_report_counts_both_phases(llm: LLM) -> None:
     result = llm.generate("why is it so?")[0]
     report = llm.report(result, None)

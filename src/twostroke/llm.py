@@ -49,7 +49,7 @@ from twostroke.handle import EventStream, Handle, ResultCollector
 from twostroke.load import ARITHMETIC_VERSION, load_model
 from twostroke.model.catalog import DEFAULT_MODEL, model_defaults, resolve_model
 from twostroke.model.facts import ModelFacts, read_facts
-from twostroke.params import MAX_PROMPT_SCORES, BeamSearch, SamplingParams
+from twostroke.params import MAX_PROMPT_SCORES, NUM_DRAWN_SEEDS, BeamSearch, SamplingParams
 from twostroke.phase_use import peak_seconds, phase_report
 from twostroke.program.cost import Cost, Row
 from twostroke.prompt import Message, Prompt, as_chat, contents_of, is_chat, refuse_lone_surrogates, several
@@ -385,7 +385,7 @@ class LLM:
             prompt_token_ids=tuple(token_ids),
             params=params,
             arrival_s=arrival_s,
-            seed=secrets.randbits(63) if params.seed is None else params.seed,
+            seed=secrets.randbelow(NUM_DRAWN_SEEDS) if params.seed is None else params.seed,
             stop_token_ids=frozenset(params.stop_token_ids)
             | (frozenset() if params.ignore_eos else self._loaded.text.end_ids),
             stop_patterns=compile_patterns(params.stop_regex),

@@ -27,6 +27,7 @@ MAX_STOP_SIZE = 4096  # characters; each is held back while it may still become 
 MAX_LOGIT_BIAS = 100.0  # OpenAI's limits: beyond them a token is out of reach or alone anyway
 MAX_BIASED_TOKENS = 1024  # each is looked at in every step
 MAX_SEED = 2**64 - 1  # the key of Philox4x32-10 has 64 bits
+NUM_DRAWN_SEEDS = 2**53  # where none is given: clients whose numbers are all doubles can send it back too
 ENDS_AT_ONCE = "every answer would end at once"
 # What a search for the likeliest answer has no use for: said beside `beam`, these are an error.
 NOT_WITH_BEAM = (

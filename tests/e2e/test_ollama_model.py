@@ -3,6 +3,7 @@
 import json
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import ollama
@@ -47,6 +48,17 @@ def test_prompts_and_chats_are_answered_whole_and_streamed(client: ollama.Client
     *lines, last = list(client.chat(NAME, MESSAGES, stream=True))
     assert [line.message.content for line in lines] == list(ANSWER)
     assert (last.message.content, last.done_reason) == ("", "stop")
+
+
+def test_the_first_model_goes_unused_and_comes_back_when_it_is_asked_for(tmp_path: Path) -> None:
+    file = write_puppet(tmp_path / NAME, context=CONTEXT)
+    command = [*TWOSTROKE, "serve", "--ollama", "-m", str(file), "--port", "0", "--threads", "1", "--keep-alive", "0"]
+    with running_server(command) as server, ollama.Client(server.address) as client:
+        wait_until(lambda: server.health()["models"] == {NAME: "not_loaded"})
+        assert client.ps().models == []
+        assert client.generate(NAME, "hi").response == ANSWER
+        wait_until(lambda: server.health()["models"] == {NAME: "not_loaded"})
+        assert server.stop() == (0, "")
 
 
 def test_an_answer_goes_on_from_the_tokens_of_the_one_before(client: ollama.Client) -> None:

@@ -297,8 +297,9 @@ def test_a_server_ends_behind_the_ledgers_so_that_its_log_is_whole(
     caplog.set_level(logging.INFO, logger="twostroke.requests")
 
     async def run() -> None:
-        routes = Routes(registry_of(ScriptedModel(["a"])), limits=LimitsConfig())
-        server = _Server(uvicorn.Config("no.application"), routes=routes, drain_s=60.0)
+        models = registry_of(ScriptedModel(["a"]))
+        routes = Routes(models, limits=LimitsConfig())
+        server = _Server(uvicorn.Config("no.application"), models=models, routes=routes, drain_s=60.0)
         answers = Answers(max_pending=9, request_id="r", bridge=routes._bridge_here(), book_observers=[log_end])
         answers.num_unfinished = 1
         answers.listener(0)(make_end())

@@ -216,6 +216,58 @@ def test_an_idle_model_goes_after_its_time_and_comes_back_at_the_next_use() -> N
     run_on(loop, work())
 
 
+@pytest.mark.parametrize("keep_alive_s", [0.0, 30.0])
+def test_the_first_model_goes_after_its_time_though_nobody_ever_used_it(keep_alive_s: float) -> None:
+    loop = StillLoop()
+
+    async def work() -> None:
+        shelf.registry.begin_keep_alive()
+        await loop.wait_until(max(keep_alive_s - 1.0, 0.0))
+        assert (shelf.loaded == {"a"}) == (keep_alive_s > 0)
+        await loop.wait_until(keep_alive_s)
+        assert (shelf.loaded, shelf.models["a"].is_closed) == (set(), True)
+        await shelf.use("a")
+        assert shelf.loader.loads == ["a", "a"]
+
+    shelf = Shelf(keep_alive_s=keep_alive_s)
+    shelf.registry.load_first()
+    run_on(loop, work())
+
+
+def test_the_time_of_a_first_model_that_is_asked_for_at_once_begins_with_the_end_of_that_use() -> None:
+    loop = StillLoop()
+
+    async def work() -> None:
+        use = await shelf.registry.take(shelf.slot("a"))
+        shelf.registry.begin_keep_alive()
+        await loop.wait_until(50.0)
+        assert shelf.loaded == {"a"}
+        use.end()
+        await loop.wait_until(79.0)
+        assert shelf.loaded == {"a"}
+        await loop.wait_until(80.0)
+        assert shelf.loaded == set()
+
+    shelf = Shelf(keep_alive_s=30.0)
+    shelf.registry.load_first()
+    run_on(loop, work())
+
+
+def test_a_first_model_that_another_ones_load_unloaded_is_not_unloaded_again() -> None:
+    loop = StillLoop()
+
+    async def work() -> None:
+        shelf.registry.begin_keep_alive()
+        await shelf.use("b", keep_alive_s=FOREVER_S)
+        assert (shelf.loaded, shelf.slot("a").expires_s) == ({"b"}, None)
+        await loop.wait_until(30.0)
+        assert shelf.loaded == {"b"}
+
+    shelf = Shelf({"a": 6 * GB, "b": 6 * GB}, free_bytes=10 * GB, keep_alive_s=30.0)
+    shelf.registry.load_first()
+    run_on(loop, work())
+
+
 def test_a_model_in_use_does_not_go_and_its_time_begins_with_the_end_of_the_last_use() -> None:
     loop = StillLoop()
 

@@ -210,6 +210,11 @@ class ModelRegistry:
         self.first.keep_alive_s = self._keep_alive_s
         self._open(self.first, need, self._budget_bytes)
 
+    def begin_keep_alive(self) -> None:
+        """Of the first model, which may never be used; called once there is an event loop."""
+        if self.first.is_idle:
+            self._rest(self.first)
+
     def close(self) -> None:
         """Free every model; called after the event loop has ended."""
         for slot in self.slots:

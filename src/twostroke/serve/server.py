@@ -29,8 +29,9 @@ MAX_PORT = 65_535
 class _Server(uvicorn.Server):
     """Lets running answers end before it does: SIGTERM gives them time, SIGINT and a second signal none."""
 
-    def __init__(self, config: uvicorn.Config, *, routes: Routes, drain_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, *, models: ModelRegistry, routes: Routes, drain_s: float) -> None:
         super().__init__(config)
+        self._models = models
         self._routes = routes
         self._drain_s = drain_s
 
@@ -39,6 +40,10 @@ class _Server(uvicorn.Server):
             self._drain_s = 0.0
             self._routes.cancel_all()
         self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._models.begin_keep_alive()
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._routes.is_draining = True
@@ -98,7 +103,7 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=int(limits.drain_s) + SHUTDOWN_S,
     )
-    server = _Server(config, routes=app.state.routes, drain_s=limits.drain_s)
+    server = _Server(config, models=models, routes=app.state.routes, drain_s=limits.drain_s)
     with _signals_end(server), _short_turns(), preferred_thread():
         if on_ready is not None:
             on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")

@@ -13,4 +13,5 @@ NB_MODULE(_native, m) {
     twostroke::bind_probe(m);
     twostroke::bind_files(m);
     twostroke::bind_text(m);
+    twostroke::bind_pattern(m);
 }

@@ -12,5 +12,6 @@ void bind_sample(nanobind::module_& m);   // the sampler
 void bind_probe(nanobind::module_& m);    // peaks of the machine
 void bind_files(nanobind::module_& m);    // string arrays of model files
 void bind_text(nanobind::module_& m);     // text to token ids
+void bind_pattern(nanobind::module_& m);  // patterns that answers follow
 
 }  // namespace twostroke

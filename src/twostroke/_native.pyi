@@ -185,6 +185,39 @@ class BPE:
     def id_of(self, piece: str) -> int: ...
 
 @final
+class PatternVocabulary:
+    """A vocabulary for patterns; read once, shared by all."""
+
+    def __init__(self, tokens: Sequence[bytes], *, end_ids: Sequence[int]) -> None: ...
+
+@final
+class Pattern:
+    """A pattern over a vocabulary; answers that follow it share its masks."""
+
+    def __init__(
+        self,
+        vocabulary: PatternVocabulary,
+        *,
+        positions: npt.NDArray[np.int32],
+        first_stages: Sequence[int],
+        steps: npt.NDArray[np.int32],
+        labels: npt.NDArray[np.bool_],
+    ) -> None: ...
+    @property
+    def num_looked(self) -> int: ...
+
+@final
+class PatternPlace:
+    """Where one answer is in a pattern."""
+
+    def __init__(self, pattern: Pattern) -> None: ...
+    def mask(self) -> bytes: ...
+    @property
+    def is_forced(self) -> bool: ...
+    def advance(self, token_id: int) -> None: ...
+    def copy(self) -> PatternPlace: ...
+
+@final
 class SamplingState:
     """What the sampler knows of one sequence: its wishes, the key of its noise and the tokens so far."""
 

@@ -1,17 +1,21 @@
 """Grammars of answers, through llguidance: compiled on the caller's thread, then one mask of allowed tokens per step.
 
 `GrammarCompiler` is made once per loaded model; a `Grammar` follows one answer. What llguidance does not support is an
-error, never an unconstrained answer. Never looks at logits.
+error, never an unconstrained answer. Patterns that it has found good have masks of our own where `pattern.py` reads
+them: the same, sooner. Never looks at logits.
 """
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 import llguidance
 
+from twostroke import _native
 from twostroke.errors import ParamsError
+from twostroke.sample.named_characters import named_characters
+from twostroke.sample.pattern import PatternCompiler
 from twostroke.structure import JSON_OPTIONS, Structure, StructureKind
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ LIMITS = llguidance.LLParserLimits(
     max_grammar_size=200_000, initial_lexer_fuel=500_000, step_lexer_fuel=100_000, max_lexer_states=50_000
 )
 MAX_PROBLEM = 200  # characters of what the compiler says
+MAX_PATTERNS = 8  # that are kept with their masks, at most 8 MB each
 
 
 class Words:
@@ -74,6 +79,13 @@ class GrammarCompiler:
     def __init__(self, words: Words) -> None:
         wrapped = llguidance.TokenizerWrapper(words)
         self._tokenizer = llguidance.LLTokenizer(wrapped, n_vocab=len(words.tokens), eos_token=words.end_ids)
+        special = set(words.special_token_ids)
+        patterns = PatternCompiler(
+            [b"" if token_id in special else token for token_id, token in enumerate(words.tokens)],
+            end_ids=words.end_ids,
+            characters_of=cache(named_characters),
+        )
+        self._pattern = lru_cache(MAX_PATTERNS)(patterns.compile)
 
     def compile(self, structure: Structure, *, before: str | None = None) -> "Grammar":
         """A grammar at its beginning. Raises ParamsError with the compiler's words.
@@ -83,18 +95,76 @@ class GrammarCompiler:
         source = _source_of(structure) if before is None else _joined(before, structure)
         matcher = llguidance.LLMatcher(self._tokenizer, source, log_level=0, limits=LIMITS)
         problem = matcher.get_error() if matcher.is_error() else "; ".join(matcher.get_grammar_warnings())
-        if not problem and (not any(matcher.compute_bitmask()) or matcher.is_error()):
-            problem = matcher.get_error() or "no answer follows it"
         if problem:
             raise _refused(structure, problem)
-        return Grammar(matcher)
+        library = _LibraryPlace(matcher)
+        pattern = self._pattern(structure.source) if structure.kind is StructureKind.REGEX and before is None else None
+        grammar = Grammar(library if pattern is None else _PatternPlace(_native.PatternPlace(pattern), library))
+        if not grammar.can_go_on():
+            raise _refused(structure, matcher.get_error() or "no answer follows it")
+        return grammar
+
+
+class _Place(Protocol):
+    """Where an answer is in its grammar."""
+
+    def mask(self) -> bytes:
+        """As `Grammar.allowed`."""
+
+    def advance(self, token_id: int) -> None: ...
+    def copy(self) -> Self: ...
+
+
+class _LibraryPlace:
+    """A place that llguidance knows."""
+
+    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+        self._matcher = matcher
+
+    def mask(self) -> bytes:
+        mask = self._matcher.compute_bitmask()
+        if self._matcher.is_error():
+            raise ValueError(_told(self._matcher.get_error()))
+        return mask
+
+    def advance(self, token_id: int) -> None:
+        self._matcher.consume_token(token_id)
+
+    def copy(self) -> "_LibraryPlace":
+        return _LibraryPlace(self._matcher.deep_copy())
+
+
+class _PatternPlace:
+    """A place in a pattern: masks are our own, but of a text that is forced llguidance knows the tokens.
+
+    It allows no other spelling than the tokenizer's, of which the model has read most. Where one of the two gives up,
+    as both have limits, the other goes on.
+    """
+
+    def __init__(self, own: _native.PatternPlace, library: _LibraryPlace) -> None:
+        self._own = own
+        self._library = library
+
+    def mask(self) -> bytes:
+        first, second = (self._library, self._own) if self._own.is_forced else (self._own, self._library)
+        try:
+            return first.mask()
+        except ValueError:
+            return second.mask()
+
+    def advance(self, token_id: int) -> None:
+        self._own.advance(token_id)
+        self._library.advance(token_id)
+
+    def copy(self) -> "_PatternPlace":
+        return _PatternPlace(self._own.copy(), self._library.copy())
 
 
 class Grammar:
     """The grammar of one answer: what may come next, given what came."""
 
-    def __init__(self, matcher: llguidance.LLMatcher) -> None:
-        self._matcher = matcher
+    def __init__(self, place: _Place) -> None:
+        self._place = place
         self._mask: bytes | None = None  # of the present place, once it was asked for
         self._foreseen: tuple[int, Grammar] | None = None  # a token that may come, and the place behind it
 
@@ -104,19 +174,23 @@ class Grammar:
         Raises ValueError when the grammar broke one of its limits.
         """
         if self._mask is None:
-            mask = self._matcher.compute_bitmask()
-            if self._matcher.is_error():
-                raise ValueError(_told(self._matcher.get_error()))
-            self._mask = mask
+            self._mask = self._place.mask()
         return self._mask
+
+    def can_go_on(self) -> bool:
+        """Whether any token may come."""
+        try:
+            return any(self.allowed())
+        except ValueError:
+            return False
 
     def advance(self, token_id: int) -> None:
         """The answer grew by this token."""
         if self._foreseen is not None and self._foreseen[0] == token_id:
             there = self._foreseen[1]
-            self._matcher, self._mask, self._foreseen = there._matcher, there._mask, there._foreseen
+            self._place, self._mask, self._foreseen = there._place, there._mask, there._foreseen
         else:
-            self._matcher.consume_token(token_id)
+            self._place.advance(token_id)
             self._mask = self._foreseen = None
 
     def behind(self, token_id: int) -> "Grammar":
@@ -129,7 +203,7 @@ class Grammar:
 
     def fork(self) -> "Grammar":
         """The same place in the same grammar, for an answer that goes another way from here."""
-        return Grammar(self._matcher.deep_copy())
+        return Grammar(self._place.copy())
 
 
 def _source_of(structure: Structure) -> str:

@@ -89,8 +89,8 @@ def main() -> None:
             print(
                 f"{name:12} compile {compile_s * 1e3:5.2f} ms, mask p50 {half_s * 1e6:4.0f} us, "
                 f"p99 {masks_s[int(len(masks_s) * 0.99)] * 1e6:5.0f} us, TPOT {tpot_s * 1e3:.2f} ms, "
-                f"p50 / TPOT {half_s / tpot_s:6.2%}, of the first answer {first_s / tpot_s:6.2%}, {len(pairs[0][1].masks_s)} tokens; "
-                f"head read {pairs[0][1].head_share:4.0%}, "
+                f"p50 / TPOT {half_s / tpot_s:6.2%}, of the first answer {first_s / tpot_s:6.2%}, "
+                f"{len(pairs[0][1].masks_s)} tokens; head read {pairs[0][1].head_share:4.0%}, "
                 f"TPOT / free {median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}]"
             )
 

@@ -2,6 +2,8 @@
 
 import json
 import socket
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from tests.e2e.server_process import ServerProcess, read_until, running_server, wait_until
 from tests.serve.serve_builders import make_completion
+from twostroke.serve.lingering import LINGER_BYTES
 
 HOST = b"Host: localhost\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -176,6 +179,27 @@ def test_a_body_beyond_its_limit_is_refused_while_it_is_read_and_its_rest_is_dro
         for piece in (start, *rest, HEALTH):
             connection.sendall(piece)
         assert [status for status, _ in read_replies(connection, 2)] == [413, 200]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/nowhere"])
+def test_a_client_that_sends_all_before_it_reads_hears_why_its_body_was_refused(
+    server: ServerProcess, path: str
+) -> None:
+    """Python's own client: a connection for one request, closed behind the reply."""
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{server.address}{path}", b"a" * (12 * MIB), headers)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)
+    with refused.value as reply:
+        assert (reply.code, "error" in json.load(reply)) == (413 if path == "/v1/completions" else 404, True)
+
+
+def test_a_client_that_never_stops_sending_is_cut_off(server: ServerProcess) -> None:
+    with closing(connect(server)) as connection:
+        connection.sendall(head(b"Connection: close\r\nContent-Length: %d\r\n" % 2**50))
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            connection.sendall(b"a" * (2 * LINGER_BYTES))
+    wait_until(server.is_idle)
 
 
 def test_nothing_is_written_into_a_running_answer(server: ServerProcess) -> None:

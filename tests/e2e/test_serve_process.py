@@ -1,18 +1,21 @@
 """The server as a process, with real clients; the model behind it is scripted."""
 
 import asyncio
+import json
 import signal
 import socket
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import openai
 import pytest
 
-from tests.e2e.server_process import ServerProcess, read_until, running_server, wait_until
+from tests.e2e.server_process import PATIENCE_S, ServerProcess, read_until, running_server, wait_until
 from tests.serve.serve_builders import MODEL, make_chat, make_completion
 from twostroke.errors import ConfigError
 from twostroke.serve.server import listen
@@ -147,6 +150,66 @@ def test_sigterm_lets_a_short_answer_end_and_takes_no_new_one() -> None:
     assert b'"finish_reason":"length"' in rest
     assert b"error" not in rest
     assert (code, problems) == (0, "")
+
+
+def asked(connection: socket.socket, path: str, *, method: str = "GET", body: bytes = b"") -> bytes:
+    """The whole reply to one request on a connection."""
+    kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+    connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{kind}\r\n".encode() + body)
+    reply = read_until(connection, b"\r\n\r\n").lower()
+    head, _, start = reply.partition(b"\r\n\r\n")
+    while len(start) < int(head.split(b"content-length: ")[1].split(b"\r\n")[0]):
+        start += connection.recv(65536).lower()
+    return head + start
+
+
+@contextmanager
+def draining() -> Iterator[tuple[ServerProcess, socket.socket, socket.socket]]:
+    """A server that waits for an endless answer, its stream, and a connection that had been used before."""
+    with (
+        running_server([*COMMAND, "60"]) as server,
+        server.connect(CHAT, make_chat(stream=True, **ENDLESS), request_id="mine") as stream,
+        connected(server) as kept,
+    ):
+        read_until(stream, b" 3")
+        assert asked(kept, "/ready").startswith(b"http/1.1 200 ")
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not is_ready(server))
+        yield server, stream, kept
+
+
+def connected(server: ServerProcess) -> socket.socket:
+    place = urlsplit(server.address)
+    return socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S)
+
+
+def is_ready(server: ServerProcess) -> bool:
+    with connected(server) as connection:
+        return asked(connection, "/ready").startswith(b"http/1.1 200 ")
+
+
+def test_a_server_that_drains_says_so_on_connections_new_and_old_until_its_answers_have_ended() -> None:
+    body = json.dumps(make_chat()).encode()
+    with draining() as (server, stream, kept):
+        told = [asked(kept, CHAT, method="POST", body=body)]
+        for path, method, sent in (("/ready", "GET", b""), (CHAT, "POST", body), ("/tokenize", "POST", body)):
+            with connected(server) as connection:
+                told.append(asked(connection, path, method=method, body=sent))
+        for reply in told:
+            assert reply.startswith(b"http/1.1 503 ")
+            assert b"retry-after: 1\r\n" in reply
+            assert b"the server is closing" in reply
+        with connected(server) as connection:
+            assert asked(connection, "/health").startswith(b"http/1.1 200 ")
+        server.get("/v1/requests/mine", method="DELETE")
+        assert b"cancelled by a DELETE" in read_until(stream, b"[DONE]")
+        assert server.process.wait(PATIENCE_S) == 0
+
+
+def test_a_second_signal_ends_a_drain_at_once() -> None:
+    with draining() as (server, stream, _):
+        assert server.stop(signal.SIGTERM) == (0, "")
+        assert b"the server is closing" in read_until(stream, b"[DONE]")
 
 
 def test_eight_streams_at_once_each_get_their_text(client: openai.OpenAI) -> None:

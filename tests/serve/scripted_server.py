@@ -1,4 +1,7 @@
-"""A real server process over the scripted model: `python -m tests.serve.scripted_server`. Prints its address."""
+"""A real server process over the scripted model: `python -m tests.serve.scripted_server [DRAIN_S]`.
+
+Prints its address.
+"""
 
 import sys
 
@@ -11,7 +14,7 @@ if __name__ == "__main__":
     serve(
         registry_of(ScriptedModel(pieces, pause_s=0.005)),
         listen(port=0),
-        limits=LimitsConfig(drain_s=1.0),
+        limits=LimitsConfig(drain_s=float(sys.argv[1]) if len(sys.argv) > 1 else 1.0),
         on_ready=lambda address: print(address, file=sys.stderr, flush=True),
         shelf=ScriptedShelf(),
     )

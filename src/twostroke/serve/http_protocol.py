@@ -2,11 +2,13 @@
 
 Given to uvicorn by the server. Adds what httptools leaves to its user: a limit on what a client sends outside of
 bodies, answers to clients that would rather speak HTTP/2, that no error is written into a running answer, that this one
-ends with its connection though another request waits behind it, and when a request was complete: everything that
-happens to it from then on is the server's time.
+ends with its connection though another request waits behind it, that a refusal is heard though its client still sends,
+and when a request was complete: everything that happens to it from then on is the server's time.
 """
 
+import asyncio
 import weakref
+from typing import cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -14,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from twostroke.core.clock import WallClock
 from twostroke.serve.body import ARRIVAL
 from twostroke.serve.direct_body import DIRECT_BODY
+from twostroke.serve.lingering import LingeringTransport
 
 CLOCK = WallClock()
 MAX_HEAD_BYTES = 65_536  # of a head, or of the frames around a body: some times what any client sends
@@ -48,8 +51,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     _num_bytes = 0  # that came since a head, a piece of a body or a request was complete
     _running: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest, which may wait behind it
+    _wire: LingeringTransport  # uvicorn's `transport`
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._wire = LingeringTransport(cast(asyncio.Transport, transport))  # uvloop's is none by name
+        super().connection_made(cast(asyncio.Transport, self._wire))
 
     def data_received(self, data: bytes) -> None:
+        if self._wire.is_lingering:
+            self._wire.drop(len(data))
+            return
         self._unset_keepalive_if_required()
         try:
             for start in range(0, len(data), PART_BYTES):
@@ -81,10 +92,16 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Say so and close; beside an answer that has begun only close."""
         running = self._running
+        self._end_running()
         if running is not None and running.response_started and not running.response_complete:
-            self.transport.close()
+            self._wire.close_now()
         else:
+            self._wire.is_sending = True
             super().send_400_response(msg)
+
+    def on_message_begin(self) -> None:
+        self._wire.is_sending = True
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._num_bytes = 0
@@ -101,6 +118,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._num_bytes = 0
         if not self.parser.should_upgrade():
+            self._wire.is_sending = False
             self.scope["state"][ARRIVAL] = CLOCK.now()
             super().on_message_complete()
 
@@ -110,7 +128,18 @@ class HttpProtocol(HttpToolsProtocol):
         self._running = waiting or self._running
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._end_running()
+        self._wire.close_now()
+        super().connection_lost(exc)
+
+    def _end_running(self) -> None:
+        """Nothing of it will be written any more."""
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
-        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The server closes: no client is waited for any more."""
+        super().shutdown()
+        if self._wire.is_lingering:
+            self._wire.close_now()

@@ -331,7 +331,7 @@ def _closing() -> ApiError:
         "the server is closing: ask again later or elsewhere",
         status=503,
         code="closing",
-        headers={"Retry-After": str(RETRY_AFTER_S)},
+        headers={"Retry-After": str(RETRY_AFTER_S), "Connection": "close"},
     )
 
 

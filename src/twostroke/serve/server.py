@@ -11,6 +11,7 @@ from types import FrameType
 
 import uvicorn
 
+from twostroke.core.clock import WallClock
 from twostroke.errors import ConfigError
 from twostroke.model.shelf import Shelf
 from twostroke.preferred_thread import preferred_thread
@@ -27,13 +28,19 @@ MAX_PORT = 65_535
 
 
 class _Server(uvicorn.Server):
-    """Lets running answers end before it does: SIGTERM gives them time, SIGINT and a second signal none."""
+    """Lets running answers end before it does: SIGTERM gives them time, SIGINT and a second signal none.
+
+    It listens as long as they run, so that whoever asks is told that it closes.
+    """
 
     def __init__(self, config: uvicorn.Config, *, models: ModelRegistry, routes: Routes, drain_s: float) -> None:
         super().__init__(config)
         self._models = models
         self._routes = routes
         self._drain_s = drain_s
+        self._clock = WallClock()
+        self._drain_began_s: float | None = None
+        self._owed: list[asyncio.Task[None]] = []  # requests from before the drain that have no whole reply yet
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if sig == signal.SIGINT or self.should_exit:
@@ -45,9 +52,21 @@ class _Server(uvicorn.Server):
         self._models.begin_keep_alive()
         await super().startup(sockets)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to close: ten times a second."""
+        return await super().on_tick(counter) and self._has_drained()
+
+    def _has_drained(self) -> bool:
+        now_s = self._clock.now()
+        if self._drain_began_s is None:
+            self._drain_began_s, self._owed = now_s, list(self.server_state.tasks)
+            self._routes.is_draining = True
+        self._owed = [task for task in self._owed if not task.done()]
+        return not self._owed or now_s >= self._drain_began_s + self._drain_s
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._routes.is_draining = True
-        asyncio.get_running_loop().call_later(self._drain_s, self._routes.cancel_all)
+        self._routes.cancel_all()  # what is left has had its time
         await super().shutdown(sockets)
         await self._routes.booked()  # the log tells every request that ended
 
@@ -101,7 +120,7 @@ def serve(
         http=HttpProtocol,
         ws="none",
         server_header=False,
-        timeout_graceful_shutdown=int(limits.drain_s) + SHUTDOWN_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
     )
     server = _Server(config, models=models, routes=app.state.routes, drain_s=limits.drain_s)
     with _signals_end(server), _short_turns(), preferred_thread():

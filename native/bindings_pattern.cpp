@@ -4,6 +4,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -60,6 +61,12 @@ nb::bytes mask_of(PatternPlace& place) {
     return nb::bytes(words.data(), words.size() * sizeof(uint32_t));
 }
 
+void keep(PatternPlace& place, const nb::bytes& mask) {
+    MaskWords words(mask.size() / sizeof(uint32_t));
+    std::memcpy(words.data(), mask.data(), words.size() * sizeof(uint32_t));
+    place.keep(std::move(words));
+}
+
 }  // namespace
 
 void bind_pattern(nb::module_& m) {
@@ -81,7 +88,9 @@ void bind_pattern(nb::module_& m) {
              "A bit per token id, id i in bit i % 32 of little-endian word i // 32. ValueError where nothing "
              "may "
              "come, or to find out would take too long.")
-        .def_prop_ro("is_forced", &PatternPlace::is_forced, "Whether one byte alone may come.")
+        .def_prop_ro("wants_spelling", &PatternPlace::wants_spelling,
+                     "Whether one byte alone may come, and no mask was kept that says with which token.")
+        .def("keep", &keep, nb::arg("mask"), "A mask found elsewhere, for all answers that come here.")
         .def("advance", &PatternPlace::advance, nb::arg("token_id"), "The answer grew by this token.")
         .def(
             "copy", [](const PatternPlace& place) { return PatternPlace(place); },

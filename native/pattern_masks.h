@@ -28,8 +28,10 @@ class PatternMasks {
     uint32_t behind(uint32_t state, int32_t id);
     // Whether the text may end there.
     bool ends(uint32_t state) { return states_.program().ends(states_.places(state)); }
-    // Whether one byte alone may come.
-    bool is_forced(uint32_t state);
+    // Whether one byte alone may come, and no mask is known that says with which token.
+    bool wants_spelling(uint32_t state);
+    // A mask that somebody else has found.
+    void keep(uint32_t state, MaskWords words);
     // Good until the next call. Throws std::length_error where it would take too long to find.
     const MaskWords& of(uint32_t state);
 
@@ -44,12 +46,13 @@ class PatternMasks {
     uint64_t num_looked() const { return num_looked_; }
 
   private:
-    // What tells bytes apart near a state. A trie is merged for its second state: a first is soon looked at.
+    // What tells bytes apart near a state. Where a first state has many nodes to look at, it is wide: for
+    // others a merged trie is worth making.
     struct Sight {
-        uint32_t number;
-        bool was_had;
-        ByteClasses class_of;    // of each byte
-        ByteClasses pattern_of;  // of each such class: the class it is to the whole pattern
+        uint32_t number = 0;
+        bool is_wide = false;
+        ByteClasses class_of{};    // of each byte
+        ByteClasses pattern_of{};  // of each such class: the class it is to the whole pattern
     };
     // Nodes whose tokens may come, behind those of each trie how many and by which sight; last whether the
     // text may end.
@@ -60,10 +63,14 @@ class PatternMasks {
         size_t begin, end;                        // in found_
     };
 
+    uint32_t& number_of_mask(uint32_t state);
     uint32_t find_mask(uint32_t state);
+    uint32_t add(MaskWords words);
     Seen see(size_t which, uint32_t state);
-    Sight& sight_of(size_t which, uint32_t state);
-    bool look(const TokenTrie& trie, const ByteClasses& class_of, uint32_t state, uint64_t most);
+    Sight& sight_of(size_t which, const Kinds& kinds);
+    void widen(Sight& sight, const Kinds& kinds);
+    // Appends to found_; how many nodes there were to look at.
+    uint64_t look(const TokenTrie& trie, const ByteClasses& class_of, uint32_t state);
 
     const std::shared_ptr<PatternVocabulary> vocabulary_;
     PatternStates states_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "pattern_masks.h"
 
@@ -13,8 +14,10 @@ class PatternPlace {
     // Before the first token. Masks are shared with other texts.
     explicit PatternPlace(std::shared_ptr<PatternMasks> masks);
 
-    // Whether one byte alone may come.
-    bool is_forced() { return !has_ended_ && masks_->is_forced(state()); }
+    // Whether one byte alone may come, and no mask was kept that says with which token.
+    bool wants_spelling() { return !has_ended_ && masks_->wants_spelling(state()); }
+    // For all texts that come here.
+    void keep(MaskWords mask) { masks_->keep(state(), std::move(mask)); }
     // Tokens that may come; behind an end token those alone. Good until the next call. Throws
     // std::domain_error where none may, and std::length_error where the pattern is too much.
     const MaskWords& mask();

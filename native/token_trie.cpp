@@ -26,6 +26,7 @@ class TokenTrie::Writer {
     // A node below the newest one of depth - 1.
     void append(uint32_t depth, uint8_t key, size_t first_id) {
         close(depth);
+        if (depth == 1) trie_.tops_.push_back({key, next()});
         open_.push_back(next());
         trie_.nodes_.push_back({0, static_cast<uint32_t>(first_id), depth, key});
         trie_.depth_ = std::max(trie_.depth_, depth);

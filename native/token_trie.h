@@ -44,6 +44,12 @@ class TokenTrie {
         return std::span(ids_).subspan(first, nodes_[index + 1].first_id - first);
     }
     uint32_t depth() const { return depth_; }
+    // Nodes right below the root, with their keys: most lead nowhere, and then are not looked at.
+    struct Top {
+        uint8_t key;
+        uint32_t node;
+    };
+    const std::vector<Top>& tops() const { return tops_; }
 
   private:
     class Writer;
@@ -53,6 +59,7 @@ class TokenTrie {
 
     std::vector<Node> nodes_;  // and one behind the last, where its ids end
     std::vector<int32_t> ids_;
+    std::vector<Top> tops_;
     uint32_t depth_ = 0;
 };
 

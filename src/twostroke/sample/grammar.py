@@ -7,6 +7,7 @@ them: the same, sooner. Never looks at logits.
 
 import json
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
@@ -146,11 +147,13 @@ class _PatternPlace:
         self._library = library
 
     def mask(self) -> bytes:
-        first, second = (self._library, self._own) if self._own.is_forced else (self._own, self._library)
+        if self._own.wants_spelling:
+            with suppress(ValueError):
+                self._own.keep(self._library.mask())
         try:
-            return first.mask()
+            return self._own.mask()
         except ValueError:
-            return second.mask()
+            return self._library.mask()
 
     def advance(self, token_id: int) -> None:
         self._own.advance(token_id)

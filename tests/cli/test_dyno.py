@@ -1,5 +1,6 @@
 """`twostroke dyno`: measured once, kept, measured again on wish, on drift and where the file is damaged."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +13,7 @@ from tests.measure.dyno_builders import make_dyno
 from twostroke.cli import app
 from twostroke.config import resolve
 from twostroke.core.clock import Clock, WallClock
+from twostroke.core.peaks import Peaks
 from twostroke.load import LoadedModel, load_model
 from twostroke.measure.dyno import Dyno, PhaseTimes
 from twostroke.model.defaults import ModelDefaults
@@ -69,6 +71,8 @@ def test_the_whole_dyno_runs_on_a_small_model_and_the_next_load_starts_from_it(
     assert all(step["seconds"] > 0 for step in report["steps"])
     assert [each["threads"] for each in report["phases"]] == [1]
     assert report["peaks"]["int8_ops_per_s"] > 0
+    kept = [json.loads(file.read_text()) for file in (Path(model).parent / "home" / "peaks").iterdir()]
+    assert [each["num_probes"] for each in kept] == [2, 2], "apart from each other"
     with closing(load(model)) as opened:
         assert opened.fit.is_measured
     with closing(load(model, kv="f32")) as other:
@@ -80,6 +84,19 @@ def test_a_dyno_is_kept_until_somebody_forces_it(capsys: Capture, model: str, me
         assert app.main(["dyno", "-m", model, *arguments]) == 0
         assert len(measurements) == expected
     assert capsys.readouterr().out.splitlines()[-1].startswith("kept from an earlier run")
+
+
+def test_the_peaks_of_a_kept_dyno_are_the_best_known_by_now(
+    capsys: Capture, model: str, measurements: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the probe that it was measured with may have been disturbed."""
+    app.main(["dyno", "-m", model])
+    better = Peaks(1, "portable", 9e12, 8e12, 7e12, 6e12)
+    monkeypatch.setattr("twostroke.measure.dyno.ensure_peaks", lambda **settings: better)
+    capsys.readouterr()
+    assert app.main(["dyno", "-m", model, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["is_kept"], report["peaks"]) == (True, dataclasses.asdict(better))
 
 
 def test_a_machine_that_changed_is_measured_again(

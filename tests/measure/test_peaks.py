@@ -10,7 +10,7 @@ import pytest
 from twostroke import _native
 from twostroke.core.clock import VirtualClock
 from twostroke.core.peaks import Peaks
-from twostroke.measure.peaks import MAX_READ_BYTES, MIN_READ_BYTES, NUM_PROBES, ensure_peaks, measure_peaks
+from twostroke.measure.peaks import MAX_READ_BYTES, MIN_READ_BYTES, NUM_PROBES, ensure_peaks, known_peaks, measure_rates
 
 OPS_PER_S = {"int8": 800e9, "bf16": 400e9, "fp32": 100e9}
 BYTES_PER_S = 20e9
@@ -77,22 +77,35 @@ class Machine:
             new_probe=self.new_probe,
         )
 
-    @property
-    def file(self) -> Path:
-        (only,) = (self.home / "peaks").iterdir()
+    def file_of(self, rate: str) -> Path:
+        """The only one that keeps it."""
+        (only,) = [path for path in (self.home / "peaks").iterdir() if rate in json.loads(path.read_text())["rates"]]
         return only
 
 
 def test_the_best_run_counts_and_the_whole_takes_half_a_second() -> None:
     clock = VirtualClock()
-    assert is_measured(measure_peaks(ScriptedProbe(clock), isa="portable", threads=2, clock=clock))
+    rates = measure_rates(ScriptedProbe(clock), clock=clock)
+    assert is_measured(Peaks(threads=2, isa="portable", **rates))
     assert clock.now() < 0.5
+
+
+def test_what_disturbs_a_probe_for_a_third_of_its_time_leaves_the_peaks() -> None:
+    class Disturbed(ScriptedProbe):
+        def _work(self, amount: int, per_s: float) -> int:
+            self.slowness = 2.0 if self.clock.now() < 0.15 else 1.0
+            return super()._work(amount, per_s)
+
+    clock = VirtualClock()
+    rates = measure_rates(Disturbed(clock), clock=clock)
+    assert clock.now() > 0.3
+    assert is_measured(Peaks(threads=2, isa="portable", **rates))
 
 
 def test_a_slow_machine_gets_two_runs_of_everything() -> None:
     clock = VirtualClock()
     probe = ScriptedProbe(clock, num_bytes=200 << 30)
-    measure_peaks(probe, isa="portable", threads=2, clock=clock)
+    measure_rates(probe, clock=clock)
     reads = 2
     assert probe.num_runs > 3 * 2 + reads - 1
 
@@ -127,6 +140,38 @@ def test_peaks_that_a_phase_went_beyond_are_measured_again(tmp_path: Path) -> No
     assert len(machine.asked) == NUM_PROBES + 1
 
 
+def test_arithmetic_is_the_same_for_every_model_and_reads_are_of_each_size(tmp_path: Path) -> None:
+    """A first probe for a new model on a busy machine takes nothing from what is known of the units."""
+    machine = Machine(tmp_path)
+    machine.peaks(weight_bytes=100 << 20)
+    machine.slowness = 2.0
+    second = machine.peaks(weight_bytes=200 << 20)
+    assert second.int8_ops_per_s == pytest.approx(OPS_PER_S["int8"])
+    assert second.read_bytes_per_s == pytest.approx(BYTES_PER_S / 2)
+    machine.slowness = 1.0
+    assert is_measured(machine.peaks(weight_bytes=200 << 20))
+
+
+def test_a_probe_for_one_model_mends_the_arithmetic_of_another(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.slowness = 2.0
+    for _ in range(NUM_PROBES):
+        machine.peaks(weight_bytes=100 << 20)
+    machine.slowness = 1.0
+    machine.peaks(weight_bytes=200 << 20)
+    assert machine.peaks(weight_bytes=100 << 20).int8_ops_per_s == pytest.approx(OPS_PER_S["int8"])
+    assert len(machine.asked) == NUM_PROBES + 1
+
+
+def test_what_is_known_is_told_without_a_probe(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.peaks(weight_bytes=100 << 20)
+    known = known_peaks(home=tmp_path, isa="portable", threads=2, weight_bytes=100 << 20)
+    assert known is not None
+    assert is_measured(known)
+    assert known_peaks(home=tmp_path, isa="portable", threads=2, weight_bytes=200 << 20) is None
+
+
 def test_one_call_makes_one_probe_of_half_a_second(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.peaks(are_beaten=lambda peaks: True)
@@ -159,7 +204,6 @@ def test_the_buffer_is_as_large_as_the_weights_within_limits(
     assert machine.asked == [("portable", 2, read_bytes)]
 
 
-RATES = {"int8_ops_per_s": 1, "bf16_ops_per_s": 1, "fp32_ops_per_s": 1}
 DAMAGED = [
     b"",
     b"{",
@@ -167,10 +211,10 @@ DAMAGED = [
     b"null",
     b"\xff\xfe",
     b'{"threads": 2}',
-    b'{"peaks": 3, "num_probes": 3}',
-    json.dumps({"peaks": {"threads": 2, "isa": "x", **RATES}, "num_probes": 3}).encode(),
-    json.dumps({"peaks": {"threads": 2, "isa": "x", **RATES, "read_bytes_per_s": 1}, "num_probes": "3"}).encode(),
-    json.dumps({"peaks": {"threads": 2, "isa": "x", **RATES, "read_bytes_per_s": 1}, "num_probes": 0}).encode(),
+    b'{"rates": 3, "num_probes": 3}',
+    b'{"rates": {"int8_ops_per_s": 1}, "num_probes": 3}',
+    b'{"rates": {"read_bytes_per_s": 1}, "num_probes": "3"}',
+    b'{"rates": {"read_bytes_per_s": 1}, "num_probes": 0}',
 ]
 
 
@@ -178,20 +222,24 @@ DAMAGED = [
 def test_a_damaged_file_is_measured_again_and_replaced(tmp_path: Path, content: bytes) -> None:
     machine = Machine(tmp_path)
     machine.peaks()
-    machine.file.write_bytes(content)
+    file, other = machine.file_of("read_bytes_per_s"), machine.file_of("int8_ops_per_s")
+    file.write_bytes(content)
     assert is_measured(machine.peaks())
     assert len(machine.asked) == 2
-    assert json.loads(machine.file.read_text())["num_probes"] == 1
+    assert [json.loads(each.read_text())["num_probes"] for each in (file, other)] == [1, 2]
 
 
 @pytest.mark.parametrize("rate", [0, -1.0, "fast", None, float("nan"), float("inf")])
-def test_a_rate_that_is_none_is_measured_again(tmp_path: Path, rate: object) -> None:
+@pytest.mark.parametrize("name", ["read_bytes_per_s", "fp32_ops_per_s"])
+def test_a_rate_that_is_none_is_measured_again(tmp_path: Path, name: str, rate: object) -> None:
     machine = Machine(tmp_path)
     machine.peaks()
-    fields = json.loads(machine.file.read_text())
-    fields["peaks"]["read_bytes_per_s"] = rate
-    machine.file.write_text(json.dumps(fields))
+    file = machine.file_of(name)
+    fields = json.loads(file.read_text())
+    fields["rates"][name] = rate
+    file.write_text(json.dumps(fields))
     assert is_measured(machine.peaks())
+    assert len(machine.asked) == 2
 
 
 def test_a_home_that_cannot_be_written_costs_a_warning_and_no_answer(

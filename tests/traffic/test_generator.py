@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,24 @@ def test_an_open_loop_sends_when_due_whatever_runs() -> None:
     starts = [one.due_s for one in outcomes if one.due_s is not None]
     assert [due_s - starts[0] for due_s in starts] == pytest.approx(dues)
     assert all(one.late_s is not None and one.late_s >= 0 for one in outcomes)
+
+
+class HastyLoop(asyncio.SelectorEventLoop):
+    """Its timers are early, as those of a loop that rounds to milliseconds of its own."""
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        return super().call_later(delay * 0.9, callback, *args, context=context)
+
+
+def test_nothing_is_sent_before_it_is_due_on_a_loop_with_early_timers() -> None:
+    async def send() -> list[Outcome]:
+        async with mocked(FAST) as server:
+            items = [make_item(due_s=due_s) for due_s in (0.0, 0.02, 0.05)] + [make_item(follows=0, pause_s=0.04)]
+            return await open_loop(ready_for(server, items), server=server)
+
+    with asyncio.Runner(loop_factory=HastyLoop) as runner:
+        outcomes = runner.run(send())
+    assert [one.late_s is not None and one.late_s >= 0 for one in outcomes] == [True] * 4
 
 
 def test_one_that_follows_waits_for_the_end_and_its_pause() -> None:

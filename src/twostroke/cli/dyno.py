@@ -1,5 +1,6 @@
 """`twostroke dyno`: this machine measured with one model, kept for scheduler and ledger."""
 
+import dataclasses
 import json
 import sys
 from contextlib import closing
@@ -55,8 +56,11 @@ def dyno(
 
 
 def kept_dyno(load: "LoadModel") -> "Dyno | None":
-    """What was measured earlier, if both phases still take as long; why not is said on stderr."""
-    from twostroke.measure.dyno import drift_of, has_drifted
+    """What was measured earlier, if both phases still take as long; why not is said on stderr.
+
+    Its peaks are the best that is known by now: a probe that was disturbed then counts no more.
+    """
+    from twostroke.measure.dyno import drift_of, has_drifted, probed_peaks
     from twostroke.measure.dyno_file import read_dyno
 
     with closing(load(None)) as model:
@@ -64,8 +68,8 @@ def kept_dyno(load: "LoadModel") -> "Dyno | None":
         if earlier is None:
             return None
         drift = drift_of(earlier, model, clock=WallClock())
-    if not has_drifted(drift):
-        return earlier
+        if not has_drifted(drift):
+            return dataclasses.replace(earlier, peaks=probed_peaks(model, home=resolve().home))
     sys.stderr.write(f"twostroke: steps take {drift:.2f} times as long as when they were measured: measuring again\n")
     return None
 
@@ -73,5 +77,5 @@ def kept_dyno(load: "LoadModel") -> "Dyno | None":
 def closing_line(measured: "Dyno", *, is_kept: bool) -> str:
     """Where the numbers come from."""
     if is_kept:
-        return "kept from an earlier run, both phases checked just now; --force measures again"
+        return "kept from an earlier run, both phases and the peaks checked just now; --force measures again"
     return f"measured in {measured.took_s:.1f} s, kept for the next start of this model"

@@ -108,8 +108,7 @@ def profile(
 ) -> Dyno:
     """The dyno of a loaded model with its reader's threads; `phases` and `start_s` are of what went before."""
     isa, threads, limits = model.reader.isa, model.threads, limits_of(model)
-    weight_bytes = int(model.counts.weight_bytes + model.counts.head_bytes)
-    peaks = ensure_peaks(home=home, isa=isa, threads=threads, weight_bytes=weight_bytes, are_beaten=_always)
+    peaks = probed_peaks(model, home=home)
     base_s, row_s = step_overhead(clock=clock, max_rows=limits.max_rows)
     sample_s = sampling_seconds(model.sampler, clock=clock)
     bench, shapes = _bench(model, clock), calibration_shapes(limits)
@@ -126,11 +125,22 @@ def profile(
         num_rounds=timed.num_rounds,
         reference_read_bytes_per_s=timed.read_bytes_per_s,
         reference_dot_ops_per_s=timed.dot_ops_per_s,
-        peaks=peaks,
+        peaks=probed_peaks(model, home=home),  # ten seconds later: what disturbed the first probe may be gone
         reads=read_rates(isa=isa, threads=threads, clock=clock),
         phases=phases,
         disk_bytes_per_s=disk_rate(model.path, clock=clock),
         took_s=clock.now() - start_s,
+    )
+
+
+def probed_peaks(model: LoadedModel, *, home: Path) -> Peaks:
+    """The best that is known of the machine, with one more probe: a dyno is asked for to measure."""
+    return ensure_peaks(
+        home=home,
+        isa=model.reader.isa,
+        threads=model.threads,
+        weight_bytes=int(model.counts.weight_bytes + model.counts.head_bytes),
+        are_beaten=lambda peaks: True,
     )
 
 
@@ -167,11 +177,6 @@ def limits_of(model: LoadedModel) -> Limits:
         num_blocks=model.kv.spec.num_blocks,
         groups=model.program.kv_groups,
     )
-
-
-def _always(peaks: Peaks) -> bool:
-    """A dyno is asked for to measure: one more probe, whatever is known."""
-    return True
 
 
 def _bench(model: LoadedModel, clock: Clock) -> StepBench:

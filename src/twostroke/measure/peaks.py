@@ -1,8 +1,9 @@
-"""The machine's peak rates: a short probe (at most half a second), cached per CPU, threads, ISA and buffer size.
+"""The machine's peak rates: a short probe (at most half a second), kept per CPU, threads and ISA, reads by size too.
 
 Neighbours and other programs only ever make a probe slower, so the best rates of several processes count:
-the first few runs probe, later ones only when a phase went faster than the peaks. Called by doors after an
-answer, so that it delays nothing. Where the cache cannot be written it measures every time, and says so.
+the first few runs probe, later ones only when a phase went faster than the peaks. Arithmetic is the same whatever
+the model: each one's probes serve all. Called by doors after an answer, so that it delays nothing. Where the cache
+cannot be written it measures every time, and says so.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import math
 import os
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -24,13 +25,15 @@ from twostroke.engine.cores import cpu_model
 
 logger = logging.getLogger("twostroke")
 
-VERSION = 3  # of the probe and its file: a change makes cached peaks stale
+VERSION = 4  # of the probe and its file: a change makes cached peaks stale
 NUM_PROBES = 3  # runs apart from each other: one of them meets a machine that is not busy
-UNIT_BUDGET_S = 0.06  # three units and the reads stay below half a second
-READ_BUDGET_S = 0.2
+NUM_PASSES = 3  # of one probe over all rates: what disturbs one of them for a moment leaves it the others
+UNIT_BUDGET_S = 0.02  # three units and the reads stay below half a second in all passes
+READ_BUDGET_S = 0.06
 MIN_READ_BYTES = 1 << 20  # a smaller model lives in the caches, and is judged by their rate
 MAX_READ_BYTES = 256 << 20  # touching more than this would itself take longer than the probe may
-RATES = ("int8_ops_per_s", "bf16_ops_per_s", "fp32_ops_per_s", "read_bytes_per_s")
+UNITS = {"int8_ops_per_s": "int8", "bf16_ops_per_s": "bf16", "fp32_ops_per_s": "fp32"}
+READ = "read_bytes_per_s"
 ROUNDS = 100_000  # about half a millisecond on a fast core: many runs fit the budget, starting threads does not count
 
 
@@ -41,11 +44,14 @@ class Probe(Protocol):
     def read(self) -> int: ...  # bytes read
 
 
+Rates = dict[str, float]  # by their names in Peaks
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Known:
-    """What the file holds: the best rates of so many probes."""
+    """What files hold: the best rates of so many probes."""
 
-    peaks: Peaks
+    rates: Rates
     num_probes: int
 
 
@@ -64,41 +70,33 @@ def ensure_peaks(
     It is made while fewer than NUM_PROBES are known, and when `are_beaten` says that the known peaks are too low.
     """
     read_bytes = _read_bytes(weight_bytes)
-    path = _cache_path(home, isa=isa, threads=threads, read_bytes=read_bytes)
-    known = _load(path)
-    if known is not None and known.num_probes >= NUM_PROBES and not are_beaten(known.peaks):
-        return known.peaks
-    probe = new_probe(isa, threads, read_bytes)
-    measured = Known(measure_peaks(probe, isa=isa, threads=threads, clock=clock or WallClock()), num_probes=1)
-    best = measured if known is None else _best(known, measured)
-    _store(path, best)
-    return best.peaks
+    files = _files(home, isa=isa, threads=threads, read_bytes=read_bytes)
+    known = _load_all(files)
+    if known is not None and known.num_probes >= NUM_PROBES:
+        peaks = Peaks(threads=threads, isa=isa, **known.rates)
+        if not are_beaten(peaks):
+            return peaks
+    measured = measure_rates(new_probe(isa, threads, read_bytes), clock=clock or WallClock())
+    best: Rates = {}
+    for path, names in files.items():
+        best |= _keep(path, {name: measured[name] for name in names})
+    return Peaks(threads=threads, isa=isa, **best)
 
 
 def known_peaks(*, home: Path, isa: str, threads: int, weight_bytes: int) -> Peaks | None:
     """What earlier runs have found, without a probe that would disturb others."""
-    known = _load(_cache_path(home, isa=isa, threads=threads, read_bytes=_read_bytes(weight_bytes)))
-    return None if known is None else known.peaks
+    known = _load_all(_files(home, isa=isa, threads=threads, read_bytes=_read_bytes(weight_bytes)))
+    return None if known is None else Peaks(threads=threads, isa=isa, **known.rates)
 
 
-def measure_peaks(probe: Probe, *, isa: str, threads: int, clock: Clock) -> Peaks:
-    """Best of several short runs of each unit, with all threads at once."""
-    rates = {unit: _compute_rate(probe, unit, clock) for unit in ("int8", "bf16", "fp32")}
-    return Peaks(
-        threads=threads,
-        isa=isa,
-        int8_ops_per_s=rates["int8"],
-        bf16_ops_per_s=rates["bf16"],
-        fp32_ops_per_s=rates["fp32"],
-        read_bytes_per_s=best_rate(probe.read, clock, budget_s=READ_BUDGET_S),
-    )
-
-
-def _best(known: Known, measured: Known) -> Known:
-    peaks = dataclasses.replace(
-        known.peaks, **{name: max(getattr(known.peaks, name), getattr(measured.peaks, name)) for name in RATES}
-    )
-    return Known(peaks, num_probes=known.num_probes + measured.num_probes)
+def measure_rates(probe: Probe, *, clock: Clock) -> Rates:
+    """Best of several short runs of each unit and of the reads in turn, with all threads at once."""
+    best = dict.fromkeys([*UNITS, READ], 0.0)
+    for _ in range(NUM_PASSES):
+        for name, unit in UNITS.items():
+            best[name] = max(best[name], _compute_rate(probe, unit, clock))
+        best[READ] = max(best[READ], best_rate(probe.read, clock, budget_s=READ_BUDGET_S))
+    return best
 
 
 def _compute_rate(probe: Probe, unit: str, clock: Clock) -> float:
@@ -123,21 +121,42 @@ def _read_bytes(weight_bytes: int) -> int:
     return min(max(weight_bytes, MIN_READ_BYTES), MAX_READ_BYTES) >> 20 << 20
 
 
-def _cache_path(home: Path, *, isa: str, threads: int, read_bytes: int) -> Path:
-    machine = f"{VERSION} {platform.machine()} {cpu_model()} {isa} {threads} {read_bytes}"
-    return home / "peaks" / f"{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json"
+def _files(home: Path, *, isa: str, threads: int, read_bytes: int) -> dict[Path, tuple[str, ...]]:
+    """Where rates are kept: reads by their size, arithmetic for all sizes."""
+    machine = f"{VERSION} {platform.machine()} {cpu_model()} {isa} {threads}"
+    return {_file(home, machine): tuple(UNITS), _file(home, f"{machine} {read_bytes}"): (READ,)}
 
 
-def _load(path: Path) -> Known | None:
-    """A damaged or old cache file is no peaks: they are measured again and the file is replaced."""
+def _file(home: Path, settings: str) -> Path:
+    return home / "peaks" / f"{hashlib.sha256(settings.encode()).hexdigest()[:16]}.json"
+
+
+def _load_all(files: Mapping[Path, tuple[str, ...]]) -> Known | None:
+    """What all of them hold, and the probes of the one that has had fewest."""
+    found = [known for path, names in files.items() if (known := _load(path, names)) is not None]
+    if len(found) < len(files):
+        return None
+    rates = {name: rate for known in found for name, rate in known.rates.items()}
+    return Known(rates, num_probes=min(known.num_probes for known in found))
+
+
+def _load(path: Path, names: tuple[str, ...]) -> Known | None:
+    """A damaged or old file is no peaks: they are measured again and the file is replaced."""
     try:
         fields = json.loads(path.read_text())
-        known = Known(Peaks(**fields["peaks"]), num_probes=fields["num_probes"])
-        rates = (getattr(known.peaks, name) for name in RATES)
-        is_sound = all(math.isfinite(rate) and rate > 0 for rate in rates) and known.num_probes > 0
+        known = Known({name: fields["rates"][name] for name in names}, num_probes=fields["num_probes"])
+        is_sound = all(math.isfinite(rate) and rate > 0 for rate in known.rates.values()) and known.num_probes > 0
         return known if is_sound else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _keep(path: Path, measured: Rates) -> Rates:
+    """The best of what was measured and what the file holds, which has it then."""
+    known = _load(path, tuple(measured)) or Known(measured, num_probes=0)
+    best = {name: max(rate, known.rates[name]) for name, rate in measured.items()}
+    _store(path, Known(best, num_probes=known.num_probes + 1))
+    return best
 
 
 def _store(path: Path, known: Known) -> None:

@@ -63,7 +63,8 @@ async def open_loop(ready: Sequence[Ready], *, server: Server) -> list[Outcome]:
             due_s = await ends[each.item.follows] + each.item.pause_s
         else:
             due_s = start_s + (each.item.due_s or 0.0)
-        await asyncio.sleep(due_s - clock.now())
+        while (left_s := due_s - clock.now()) > 0:  # an event loop rounds to its own milliseconds, down too
+            await asyncio.sleep(left_s)
         outcome = each.outcome()
         outcome.due_s = due_s
         outcomes.append(outcome)

@@ -187,6 +187,16 @@ class LLM:
         """How it makes a vector of a text; None for a model that writes."""
         return self._loaded.pooling
 
+    def check_writes(self) -> None:
+        """Raises ParamsError for a model that embeds: it writes no answers, whatever is asked."""
+        pooling = self._loaded.pooling
+        if pooling is not None:
+            raise ParamsError(
+                f"{self.model_name} is a model that embeds ({pooling.kind} pooling): it writes no answers; use "
+                "LLM.embed, `twostroke embed` or /v1/embeddings",
+                field="model",
+            )
+
     @property
     def fingerprint(self) -> str:
         """Names everything an answer's bits depend on beside its request: model, kernels, precision of the cache."""
@@ -595,15 +605,9 @@ class LLM:
 
     def _check_purpose(self, embedding: EmbeddingParams | None) -> None:
         """A model writes or embeds, as its file says: another pooling than the one it was made with is made up."""
-        pooling = self._loaded.pooling
         if embedding is None:
-            if pooling is not None:
-                raise ParamsError(
-                    f"{self.model_name} is a model that embeds ({pooling.kind} pooling): it writes no answers; use "
-                    "LLM.embed, `twostroke embed` or /v1/embeddings",
-                    field="model",
-                )
-            return
+            return self.check_writes()
+        pooling = self._loaded.pooling
         if pooling is None:
             raise ParamsError(
                 f"{self.model_name} is a model that writes: its file names no pooling, by which a vector is made of a "

@@ -183,6 +183,12 @@ def test_a_mistake_is_told_and_the_chat_goes_on(line: str, words: str) -> None:
     assert chat.text == "x\n"
 
 
+def test_the_first_error_is_kept_for_whoever_ends_the_chat() -> None:
+    assert Chat("a", source=ScriptedSource("x")).session.first_error is None
+    failed = RequestError("a logit is nan")
+    assert Chat("a", "/nope", "b", source=ScriptedSource(failed, FULL)).session.first_error is failed
+
+
 def test_quit_leaves() -> None:
     assert Chat("/quit", "a", source=ScriptedSource()).source.asked == []
 

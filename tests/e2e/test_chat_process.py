@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from tests.builders_gguf import write_model
 from tests.builders_llm import write_puppet
+from tests.cases.make_malformed import T_U32
 from tests.cli.builders import environment, run
 from tests.cli.terminal import PATIENCE_S, Typist, typing_to
 
@@ -17,13 +21,42 @@ ENDLESS = "{% for message in messages %}{{ message.content }}{% endfor %}x"  # t
 
 def test_a_pipe_of_questions_gives_answers_and_nothing_else_on_stdout(tmp_path: Path) -> None:
     model, home = write_puppet(tmp_path / "puppet.gguf"), environment(tmp_path / "home")
-    code, out, err = run(["chat", str(model), "--max-tokens", "4"], env=home, data=b"hi\n/set seed 3\n/nope\nho\n")
+    code, out, err = run(["chat", str(model), "--max-tokens", "4"], env=home, data=b"hi\n/set seed 3\nho\n")
     assert code == 0
     assert out.endswith(b"\n")
     assert b"seed 3" not in out
     assert b"seed 3" in err
-    assert b"there is no /nope" in err
     assert not (tmp_path / "home" / "chat_history").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "flags", "words"),
+    [
+        (b"/nope\n", [], b"there is no /nope"),
+        (b"/save /nodir/x\n", [], b"cannot be written"),
+        (b"hi\n", ["--max-tokens", "99999"], b"max_tokens of 99999"),
+        (b"why? " * 10_000 + b"\n", [], b"the context is"),
+        (b"\xff\n", [], b"not UTF-8"),
+    ],
+)
+def test_a_pipe_that_was_told_an_error_ends_with_its_code(
+    tmp_path: Path, data: bytes, flags: list[str], words: bytes
+) -> None:
+    """The other lines are answered all the same: nobody reads along who could mend the one."""
+    model = write_puppet(tmp_path / "puppet.gguf")
+    ask = [b"/set max_tokens 4\n", b"ho\n"]
+    code, out, err = run(["chat", str(model), *flags], env=environment(tmp_path / "home"), data=b"".join([data, *ask]))
+    assert code == 2
+    assert words in err
+    assert out.count(b"\n") == 1
+
+
+def test_a_model_that_embeds_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    model = tmp_path / "pooled.gguf"
+    write_model(model, "llama", tensor_type="F32", keys=[("llama.pooling_type", T_U32, 1)])
+    code, out, err = run(["chat", str(model)], env=environment(tmp_path / "home"))
+    assert (code, out) == (2, b"")
+    assert b"is a model that embeds" in err
 
 
 @contextmanager

@@ -56,6 +56,21 @@ def test_a_pipe_is_the_prompt_even_without_a_last_line_end(home: Path, model: st
     assert (code, out.decode()) == (0, ANSWER + "\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+@pytest.mark.parametrize("is_buffered", [True, False])
+@pytest.mark.parametrize("arguments", [["models"], ["run", "--raw", "why?"], ["--version"], ["run", "--help"]])
+def test_a_full_disk_is_one_line_that_names_stdout(
+    home: Path, model: str, arguments: list[str], is_buffered: bool
+) -> None:
+    env = environment(home, PYTHONUNBUFFERED="" if is_buffered else "1", TWOSTROKE_HOME=str(home))
+    given = [*arguments, "-m", model, "--quiet"] if "--raw" in arguments else arguments
+    with open("/dev/full", "wb") as full, running(given, env=env, stdout=full) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.startswith(b"twostroke: stdout cannot be written: No space left on device")
+    assert err.count(b"\n") == 1
+
+
 def test_an_empty_stdin_ends_at_once_with_the_fix(home: Path, model: str) -> None:
     code, out, err = run(["run", "-m", model, "--raw"], env=environment(home))
     assert (code, out) == (2, b"")

@@ -1,5 +1,6 @@
 """The program `twostroke`: puts the commands together and turns every error into one clean line."""
 
+import errno
 import functools
 import logging
 import os
@@ -17,35 +18,16 @@ from twostroke.cli.compare import compare
 from twostroke.cli.delete import delete
 from twostroke.cli.dyno import dyno
 from twostroke.cli.embed import embed
-from twostroke.cli.exit_code import ExitCode
+from twostroke.cli.exit_code import ExitCode, code_of
 from twostroke.cli.models import models
 from twostroke.cli.pull import pull
 from twostroke.cli.run import run
 from twostroke.cli.serve import serve
 from twostroke.cli.show import show
-from twostroke.errors import (
-    CapacityError,
-    ConfigError,
-    ModelFileError,
-    ModelNotFoundError,
-    ParamsError,
-    PromptError,
-    TermsError,
-    TwostrokeError,
-    UnsupportedModelError,
-)
+from twostroke.errors import ConfigError, PromptError, TwostrokeError
 from twostroke.view.terminal import speak_utf8
 
-# What was asked cannot be done as asked: another value, file or answer mends it, trying again does not.
-USER_MISTAKES = (
-    CapacityError,
-    ConfigError,
-    ModelFileError,
-    ModelNotFoundError,
-    ParamsError,
-    TermsError,
-    UnsupportedModelError,
-)
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 PLAIN_WORDS = {  # for those of the command-line library
     "Input should be a valid integer, unable to parse string as an integer": "it must be a whole number",
     "Input should be a valid number, unable to parse string as a number": "it must be a number",
@@ -64,7 +46,6 @@ def watching_for_a_closed_pipe(command: Callable[..., None]) -> Callable[..., No
     def watched(*arguments: Any, **options: Any) -> None:
         try:
             command(*arguments, **options)
-            sys.stdout.flush()
         except BrokenPipeError as error:
             raise OutputClosed from error
 
@@ -109,14 +90,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = [utf8_argument(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
         code = typer.main.get_command(app).main(args=given, prog_name="twostroke", standalone_mode=False)
+        sys.stdout.flush()
     except typer.TyperException as error:
         return fail(misread(error), ExitCode.USER_MISTAKE)
-    except USER_MISTAKES as error:
-        return fail(with_flag(error), ExitCode.USER_MISTAKE)
-    except OutputClosed:
+    except TwostrokeError as error:
+        return fail(with_flag(error), code_of(error))
+    except (OutputClosed, BrokenPipeError):
         return leave_quietly()
-    except (TwostrokeError, OSError) as error:
-        return fail(str(error), ExitCode.FAILED)
+    except OSError as error:
+        return fail(unwritten(error) or str(error), ExitCode.FAILED)
     except (KeyboardInterrupt, typer.Abort):
         return ExitCode.INTERRUPTED
     except Exception as error:
@@ -161,5 +143,26 @@ def fail(message: str, code: ExitCode) -> ExitCode:
 
 def leave_quietly() -> ExitCode:
     """The reader of stdout has seen enough (`| head -1`): nothing is wrong, and nothing more is written."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    drop_stdout()
     return ExitCode.DONE
+
+
+def unwritten(error: OSError) -> str | None:
+    """What is wrong where the error is that of stdout, on a full disk for instance; what waits for it is dropped.
+
+    Nothing says whose error it is. A stream that took nothing takes no line end either.
+    """
+    if error.filename is not None or error.errno not in UNWRITABLE:
+        return None
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        drop_stdout()
+        return f"stdout cannot be written: {error.strerror}; what is there is not whole"
+    return None
+
+
+def drop_stdout() -> None:
+    """Python would try again at its end to write what waits, and complain in words and an exit code of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

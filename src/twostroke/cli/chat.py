@@ -10,6 +10,7 @@ from twostroke.cli.answer import cancel_on_interrupt
 from twostroke.cli.chat_lines import history_in, keys_kept, piped_line, typed_line
 from twostroke.cli.conversation import Conversation
 from twostroke.cli.entry import leaving_on_interrupt
+from twostroke.cli.exit_code import code_of
 from twostroke.cli.interrupts import Interrupts, interrupt
 from twostroke.cli.loading import ContextOption, KVOption, ThreadsOption, load
 from twostroke.cli.run import said_params
@@ -56,6 +57,7 @@ def chat(
         if url is None:
             name = DEFAULT_MODEL if model is None else model
             llm = stack.enter_context(load(name, config=config, threads=threads, context=context, kv=kv, quiet=False))
+            llm.check_writes()
             source = LoadedSource(llm, config, on_interrupt=on_interrupt)
         else:
             source = remote_source(url, model=model, api_key=api_key, on_interrupt=on_interrupt)
@@ -76,7 +78,10 @@ def talk(source: "Source", conversation: Conversation, config: Config, *, interr
         is_typed=interrupts is not None,
     )
     if interrupts is None:
-        return session.run(piped_line)
+        session.run(piped_line)
+        if session.first_error is not None:  # it is told, and nobody was there to mend it
+            raise typer.Exit(code_of(session.first_error))
+        return
 
     def read_line(prompt: str) -> str | None:
         with interrupts.calling(interrupt):

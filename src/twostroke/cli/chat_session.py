@@ -36,6 +36,7 @@ class ChatSession:
     aside: Callable[[str], None]
     is_typed: bool = True  # by a person, who leaves with Ctrl-D
     last: Spoken | None = None
+    first_error: TwostrokeError | None = None  # of all that were told
 
     def run(self, read_line: Callable[[str], str | None]) -> None:
         """Until the end of input or /quit. A mistake is told and the chat goes on; so it does on Ctrl-C, if typed."""
@@ -49,6 +50,7 @@ class ChatSession:
                     raise
                 self.note(["", "Ctrl-D or /quit leaves"])
             except TwostrokeError as error:
+                self.first_error = self.first_error or error
                 self.note([" ".join(str(error).split()), *self._cheapest(error)])
 
     def _hear(self, said: str) -> bool:

@@ -24,7 +24,7 @@ from twostroke.errors import RemoteError, RequestError
 from twostroke.traffic.event_stream import DONE, EventDecoder, read_chunk
 from twostroke.traffic.http_client import Address, HttpClient, Reply
 from twostroke.traffic.outcome import Outcome
-from twostroke.traffic.server import first_model
+from twostroke.traffic.server import check_model, first_model
 from twostroke.view import quantity
 from twostroke.view.phase_report import ledger_lines, phase_report_lines
 
@@ -168,21 +168,26 @@ class RemoteSource:
 def remote_source(
     url: str, *, model: str | None, api_key: str | None, on_interrupt: OnInterrupt = cancel_on_interrupt
 ) -> RemoteSource:
-    """The model of that name behind an address, or the first one there. Raises ConfigError or RemoteError."""
+    """The model of that name behind an address, or the first one there.
+
+    Raises ConfigError, or RemoteError, also where the server says that it has none of that name.
+    """
     address = Address.of(url)
 
     def make_client() -> HttpClient:
         return HttpClient(address, api_key=api_key)
 
-    async def first() -> str:
+    async def found() -> str:
         client = make_client()
         try:
-            return (await first_model(client))[0]
+            if model is None:
+                return (await first_model(client))[0]
+            await check_model(client, model)
+            return model
         finally:
             await client.close()
 
-    name = asyncio.run(first()) if model is None else model
-    return RemoteSource(make_client, model=name, on_interrupt=on_interrupt)
+    return RemoteSource(make_client, model=asyncio.run(found()), on_interrupt=on_interrupt)
 
 
 class _Said:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from twostroke.chat.chat import Chat
+from twostroke.cli.idle_flags import idle
 from twostroke.cli.text_file import read_text
 from twostroke.errors import ConfigError, ParamsError
 
@@ -26,6 +27,8 @@ def said_chat(
     template_kwargs: str | None = None,
 ) -> Chat:
     """The conversation with what was said beside it. Raises ConfigError and ParamsError before any model is loaded."""
+    if tool_choice is not None and tools is None:
+        raise idle("tool_choice", ["tools"])
     words = (None, "none", "auto", "required")
     named = tool_choice if tool_choice in words else {"type": "function", "function": {"name": tool_choice}}
     variables = None if template_kwargs is None else _json("--template-kwargs", template_kwargs)

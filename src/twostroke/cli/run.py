@@ -14,6 +14,7 @@ from twostroke.cli.beams import all_answers, said_beam
 from twostroke.cli.chat_flags import ReasoningEffort, TemplateKwargs, ToolChoiceName, Tools, said_chat
 from twostroke.cli.exit_code import ExitCode
 from twostroke.cli.flag_words import in_flags
+from twostroke.cli.idle_flags import refuse_details, refuse_idle
 from twostroke.cli.loading import (
     ContextOption,
     DraftModelOption,
@@ -174,6 +175,7 @@ def run(
         beam=beam,
         structure=said_structure(json_schema=json_schema, regex=regex, choice=choice, grammar=grammar),
     )
+    refuse_details(said)
     beside: dict[str, Any] = {
         "tools": tools,
         "tool_choice": tool_choice,
@@ -202,6 +204,7 @@ def run(
         if stop:
             said["stop"] = defaults.and_stop(stop)
         params = dataclasses.replace(defaults, **said)
+        refuse_idle(said, params)
         if why := same_tries("--best-of", num_tries, temperature=params.temperature):
             raise ConfigError(why)
         result = answer(llm, asked, params, config, num_tries=num_tries)

@@ -119,7 +119,7 @@ async def first_model(client: HttpClient) -> tuple[str, int | None]:
 
 
 async def check_model(client: HttpClient, model: str) -> None:
-    """Raises RemoteError where the server knows no model of that name and lists others; one that tells less is asked."""
+    """Raises RemoteError where the server knows no such model and lists others; one that tells less is asked."""
     async with client.ask("GET", f"/v1/models/{quote(model)}") as reply:
         if reply.status != HTTPStatus.NOT_FOUND:
             return

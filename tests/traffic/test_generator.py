@@ -74,7 +74,7 @@ def test_an_open_loop_sends_when_due_whatever_runs() -> None:
 class HastyLoop(asyncio.SelectorEventLoop):
     """Its timers are early, as those of a loop that rounds to milliseconds of its own."""
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return super().call_later(delay * 0.9, callback, *args, context=context)
 
 

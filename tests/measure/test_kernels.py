@@ -24,7 +24,7 @@ def test_every_type_is_measured_on_every_isa() -> None:
     assert [(isa, speed.tensor_type) for isa, speed in speeds] == [(isa, name) for name in TENSOR_TYPES for isa in isas]
     for _, speed in speeds:
         assert speed.unit is TENSOR_TYPES[speed.tensor_type].arithmetic
-        assert min(speed.macs_per_s, speed.macs_per_cycle, speed.peak_macs_per_cycle) > 0
+        assert min(speed.macs_per_s, speed.macs_per_cycle, speed.loop_macs_per_cycle) > 0
         assert [each.threads for each in speed.streams] == [1, 2]
         assert all(each.bytes_per_s > 0 < each.read_bytes_per_s for each in speed.streams)
 
@@ -57,6 +57,14 @@ def test_input_of_another_width_and_unknown_isas_are_refused() -> None:
 
 def test_cycles_are_counted_per_round() -> None:
     assert [_native.count_cycles(rounds) for rounds in (0, 1, 1000)] == [0, 16, 16_000]
+
+
+def test_a_kernel_that_beats_the_plain_loop_is_told_as_it_is_and_the_heading_says_that_it_may() -> None:
+    speed = KernelSpeed("Q4_0", Arithmetic.INT8, 120e9, 36.0, 30.0, (Stream(1, 31e9, 30e9),))
+    line = line_of("avx2", speed)
+    assert "36.0/cycle (120 %)" in line
+    assert "31.0 GB/s (103 %)" in line
+    assert "no upper bound" in heading(1)[0]
 
 
 def test_a_line_shows_rates_and_shares() -> None:

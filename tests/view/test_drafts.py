@@ -30,6 +30,7 @@ def stop(reason: NoDraft, *, draft_share: float = 0.0, num_sequences: int = 1) -
             stop(NoDraft.SHARE),
             f"{SHARE_SPENT}; acceptance 12 %, a verify of 1 token costs 0.60 of a step",
         ),
+        (stop(NoDraft.NO_GUESS), "the answer's newest tokens stood nowhere in the text before"),
         (stop(NoDraft.CONTEXT), "the text is longer than the draft model's context"),
     ],
 )

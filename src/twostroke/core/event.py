@@ -49,7 +49,7 @@ class Beam:
 class NoDraft(StrEnum):
     """Why a step drafted nothing for a sequence."""
 
-    NO_GUESS = "no_guess"  # nothing in the text repeats, and no model was asked
+    NO_GUESS = "no_guess"  # the newest tokens stood nowhere in the text before, and no model was asked
     COST = "cost"  # a drafted token should cost more than it saves
     SHARE = "share"  # refused drafts have had their share of all work
     READING = "reading"  # the draft model has yet to read the text

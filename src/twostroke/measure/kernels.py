@@ -1,7 +1,8 @@
-"""The kernels of linears alone, by weight type and ISA, against the peaks of this machine.
+"""The kernels of linears alone, by weight type and ISA, beside plain loops on this machine.
 
 A matrix product of a prompt on one core in multiply-adds per cycle, cycles counted by a chain of dependent
-additions; the product with one token in bytes of weights per second, beside a plain read of as many bytes.
+additions, beside a loop of multiply-adds from registers; the product with one token in bytes of weights per second,
+beside a plain read of as many bytes. A loop is no bound: without VNNI some kernels are faster than theirs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +42,7 @@ class KernelSpeed:
     unit: Arithmetic
     macs_per_s: float  # of one core
     macs_per_cycle: float
-    peak_macs_per_cycle: float  # of the unit
+    loop_macs_per_cycle: float  # of a plain loop on the unit
     streams: tuple[Stream, ...]
 
 
@@ -72,13 +73,13 @@ def _speed(
     unit = TENSOR_TYPES[name].arithmetic
     probe, linear = _native.Probe(isa, 1, 1 << 20), _native.LinearProbe(isa, 1, weight, _input(PROMPT))
     macs_per_s = best_rate(linear.run, clock, budget_s=BUDGET_S)
-    peak_per_s = best_rate(lambda: probe.compute(unit, PROBE_ROUNDS), clock, budget_s=BUDGET_S)
+    loop_per_s = best_rate(lambda: probe.compute(unit, PROBE_ROUNDS), clock, budget_s=BUDGET_S)
     return KernelSpeed(
         tensor_type=name,
         unit=unit,
         macs_per_s=macs_per_s,
         macs_per_cycle=macs_per_s / cycles_per_s,
-        peak_macs_per_cycle=peak_per_s / 2 / cycles_per_s,
+        loop_macs_per_cycle=loop_per_s / 2 / cycles_per_s,
         streams=streams,
     )
 

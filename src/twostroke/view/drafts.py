@@ -6,7 +6,7 @@ from twostroke.core.event import DraftStop, NoDraft, Speculation
 from twostroke.view import quantity
 
 REASONS = {
-    NoDraft.NO_GUESS: "nothing in the text repeats",
+    NoDraft.NO_GUESS: "the answer's newest tokens stood nowhere in the text before",
     NoDraft.READING: "the draft model has yet to read the text",
     NoDraft.CONTEXT: "the text is longer than the draft model's context",
     NoDraft.MEMORY: "the draft model's KV store is full",

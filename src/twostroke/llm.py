@@ -283,7 +283,7 @@ class LLM:
     def best_of(
         self, prompt: Prompt, params: SamplingParams | None = None, *, num_tries: int = 4, num_return: int = 1
     ) -> list[Result]:
-        """The answers the model holds likeliest per token among `num_tries` drawn side by side, best first.
+        """The `num_return` likeliest answers per token among `num_tries` drawn side by side, best first.
 
         `logprobs` of `params` is at least 0: the choice is made by them. Tries differ by their choice index, and
         not at temperature 0: ParamsError.

@@ -140,6 +140,27 @@ def test_a_refusal_is_heard_to_its_end_and_the_rest_of_the_body_is_no_request() 
     run(work())
 
 
+def test_a_connection_that_is_kept_drops_as_much_of_each_refused_body_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("twostroke.serve.lingering.LINGER_BYTES", 1_000_000)
+
+    async def work() -> None:
+        protocol, wire = await connected()
+        for count in (1, 2):
+            protocol.data_received(UPLOAD.replace(b"close", b"keep-alive"))
+            await settle()
+            protocol.data_received(b"x" * 1_000_000)
+            await settle()
+            assert (wire.written.count(b"HTTP/1.1 401"), wire.has_closed) == (count, False)
+        protocol.data_received(UPLOAD.replace(b"close", b"keep-alive").replace(b"1000000", b"1000001"))
+        await settle()
+        protocol.data_received(b"x" * 1_000_001)
+        assert wire.has_closed
+
+    run(work())
+
+
 def test_a_whole_request_is_answered_and_its_connection_closed_at_once() -> None:
     async def work() -> None:
         protocol, wire = await connected()

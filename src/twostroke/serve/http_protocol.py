@@ -100,7 +100,7 @@ class HttpProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def on_message_begin(self) -> None:
-        self._wire.is_sending = True
+        self._wire.is_sending, self._wire.num_dropped = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -113,6 +113,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._num_bytes = 0
+        if self.cycle.response_complete:
+            self._wire.drop(len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -18,8 +18,8 @@ class LingeringTransport:
     def __init__(self, transport: asyncio.Transport) -> None:
         self.is_sending = False  # the client: a request has begun and is not complete
         self.write = transport.write  # for every token: without a step in between
+        self.num_dropped = 0  # bytes of its request that nobody reads
         self._transport = transport
-        self._num_dropped = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -42,9 +42,9 @@ class LingeringTransport:
         self._transport.resume_reading()
 
     def drop(self, num_bytes: int) -> None:
-        """They came while it lingers."""
-        self._num_dropped += num_bytes
-        if self._num_dropped > LINGER_BYTES:
+        """They came behind the reply, while it lingers or before the next request."""
+        self.num_dropped += num_bytes
+        if self.num_dropped > LINGER_BYTES:
             self.close_now()
 
     def close_now(self) -> None:

@@ -44,7 +44,7 @@ std::vector<Row> rows_of(const Rows& rows) {
 
 std::shared_ptr<PatternMasks> make_pattern(std::shared_ptr<PatternVocabulary> vocabulary,
                                            const Rows& positions, std::vector<int32_t> first_stages,
-                                           const Rows& steps, const Labels& labels) {
+                                           const Rows& steps, const Labels& labels, uint32_t few_nodes) {
     std::vector<Label> bytes(labels.shape(0));
     for (size_t label = 0; label < bytes.size(); ++label)
         for (size_t byte = 0; byte < 256; ++byte) bytes[label][byte] = labels(label, byte);
@@ -52,8 +52,8 @@ std::shared_ptr<PatternMasks> make_pattern(std::shared_ptr<PatternVocabulary> vo
     std::vector<PatternStep> moves = rows_of<PatternStep>(steps);
     nb::gil_scoped_release without_gil;
     return std::make_shared<PatternMasks>(
-        std::move(vocabulary),
-        PatternProgram(std::move(places), std::move(first_stages), std::move(moves), std::move(bytes)));
+        std::move(vocabulary), PatternProgram(std::move(places), std::move(first_stages), moves, bytes),
+        few_nodes);
 }
 
 nb::bytes mask_of(PatternPlace& place) {
@@ -78,9 +78,13 @@ void bind_pattern(nb::module_& m) {
                              "A pattern over a vocabulary; answers that follow it share its masks.")
         .def(nb::new_(&make_pattern), nb::arg("vocabulary"), nb::kw_only(), nb::arg("positions").noconvert(),
              nb::arg("first_stages"), nb::arg("steps").noconvert(), nb::arg("labels").noconvert(),
+             nb::arg("few_nodes"),
              "`positions` [num_positions, 3]: kind, next, other; kind -1 forks, -2 is the end. "
              "`first_stages` of "
-             "each kind. `steps` [num_steps, 3]: stage, label, next stage or -1. `labels` [num_labels, 256].")
+             "each kind. `steps` [num_steps, 3]: stage, label, next stage or -1. `labels` [num_labels, 256]. "
+             "Of a "
+             "vocabulary's trie `few_nodes` are looked at before tokens are grouped.")
+        .def_prop_ro("memory_bytes", &PatternMasks::memory_bytes, "Of states and masks that are remembered.")
         .def_prop_ro("num_looked", &PatternMasks::num_looked, "Nodes of tries looked at for masks so far.");
     nb::class_<PatternPlace>(m, "PatternPlace", "Where one answer is in a pattern.")
         .def(nb::init<std::shared_ptr<PatternMasks>>(), nb::arg("pattern"))

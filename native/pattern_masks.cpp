@@ -8,29 +8,33 @@ namespace twostroke {
 namespace {
 
 constexpr uint32_t kUnknown = ~uint32_t{0};
-constexpr uint32_t kOwnTrie = 0;                 // in the place of a sight: the vocabulary's
-constexpr uint64_t kFewNodes = 4096;             // are looked at sooner than a trie is merged
+constexpr uint32_t kOwnTrie = 0;                 // the vocabulary's, before those of groups
+constexpr uint32_t kMostTries = 4;               // to group tokens at states of one partition
 constexpr size_t kMostListed = 16384;            // nodes of a mask that is known again by them
 constexpr uint64_t kMostWork = 4'000'000;        // places looked at for one mask: some 20 ms
 constexpr size_t kMostMemory = size_t{8} << 20;  // of what is remembered
 
 }  // namespace
 
-PatternMasks::PatternMasks(std::shared_ptr<PatternVocabulary> vocabulary, PatternProgram program)
-    : vocabulary_(std::move(vocabulary)), states_(std::move(program)) {}
+PatternMasks::PatternMasks(std::shared_ptr<const PatternVocabulary> vocabulary, PatternProgram program,
+                           uint32_t few_nodes)
+    : vocabulary_(std::move(vocabulary)),
+      few_nodes_(few_nodes),
+      states_(std::move(program)),
+      partitions_(states_) {}
 
 uint32_t PatternMasks::behind(uint32_t state, int32_t id) {
     const std::string_view text = vocabulary_->text(id);
     if (text.empty()) return PatternStates::kDead;
-    const ByteClasses& class_of = states_.program().class_of();
-    for (const char byte : text) state = states_.behind(state, class_of[static_cast<uint8_t>(byte)]);
+    for (const char byte : text)
+        state = states_.behind(state, states_.class_of()[static_cast<uint8_t>(byte)]);
     return state;
 }
 
 bool PatternMasks::wants_spelling(uint32_t state) {
     if (number_of_mask(state) != kUnknown || ends(state)) return false;
     size_t num_bytes = 0;
-    for (const uint8_t byte_class : states_.program().class_of())
+    for (const uint8_t byte_class : states_.class_of())
         num_bytes += states_.behind(state, byte_class) != PatternStates::kDead;
     return num_bytes == 1;
 }
@@ -41,13 +45,15 @@ void PatternMasks::keep(uint32_t state, MaskWords words) {
 }
 
 const MaskWords& PatternMasks::of(uint32_t state) {
-    uint32_t number = number_of_mask(state);
-    if (number == kUnknown) number = number_of_mask(state) = find_mask(state);
-    return masks_[number];
+    if (number_of_mask(state) == kUnknown) {
+        const uint32_t number = find_mask(state);  // which makes states
+        number_of_mask(state) = number;
+    }
+    return masks_[number_of_mask(state)];
 }
 
 uint32_t& PatternMasks::number_of_mask(uint32_t state) {
-    if (mask_of_.size() < states_.size()) mask_of_.resize(states_.size(), kUnknown);
+    if (mask_of_.size() <= state) mask_of_.resize(states_.size(), kUnknown);
     return mask_of_[state];
 }
 
@@ -59,9 +65,8 @@ uint32_t PatternMasks::add(MaskWords words) {
 
 uint32_t PatternMasks::find_mask(uint32_t state) {
     most_work_ = states_.work() + kMostWork;
-    found_.clear();
-    std::array<Seen, kNumTries> seen;
-    for (size_t which = 0; which < kNumTries; ++which) seen[which] = see(which, state);
+    const TokenTrie& trie = see(state);
+    const size_t num_found = found_.size() - 1;
     found_.push_back(ends(state));
     if (found_.size() <= kMostListed) {
         const auto [known, is_new] = numbers_.try_emplace(found_, static_cast<uint32_t>(masks_.size()));
@@ -69,59 +74,68 @@ uint32_t PatternMasks::find_mask(uint32_t state) {
         memory_bytes_ += found_.size() * sizeof(uint32_t);
     }
     MaskWords words = ends(state) ? vocabulary_->end_tokens() : vocabulary_->no_token();
-    for (const Seen& each : seen)
-        for (size_t index = each.begin; index < each.end; ++index)
-            allow(each.trie->ids(found_[index]), words);
+    for (size_t index = 0; index < num_found; ++index) allow(trie.ids(found_[index]), words);
     return add(std::move(words));
 }
 
-PatternMasks::Seen PatternMasks::see(size_t which, uint32_t state) {
-    const Kinds kinds = states_.program().near(states_.places(state), which);
-    Sight& sight = sight_of(which, kinds);
-    Seen seen{&vocabulary_->trie(which), nullptr, found_.size(), 0};
-    if (sight.is_wide) seen.merged = vocabulary_->merged(which, sight.class_of);
-    if (seen.merged) {
-        seen.trie = seen.merged.get();
-        look(*seen.trie, sight.pattern_of, state);
-    } else if (look(*seen.trie, states_.program().class_of(), state) > kFewNodes && !sight.is_wide) {
-        widen(sight, kinds);
+const TokenTrie& PatternMasks::see(uint32_t state) {
+    Lessons& lessons = lessons_[partitions_.of(state)];
+    for (const Numbered& known : lessons.known)
+        if (look(known, state)) return known.groups->trie;
+    if (look(few_nodes_, state)) return vocabulary_->trie();
+    if (learn(lessons, state)) {
+        look(lessons.known.back(), state);
+        return lessons.known.back().groups->trie;
     }
-    seen.end = found_.size();
-    found_.insert(found_.end(),
-                  {static_cast<uint32_t>(seen.end - seen.begin), seen.merged ? sight.number : kOwnTrie});
-    return seen;
+    look(vocabulary_->trie().num_nodes(), state);
+    return vocabulary_->trie();
 }
 
-PatternMasks::Sight& PatternMasks::sight_of(size_t which, const Kinds& kinds) {
-    const auto [at, is_new] = sights_[which].try_emplace(kinds);
-    if (is_new) {
-        at->second.number = static_cast<uint32_t>(sights_[which].size());
-        memory_bytes_ += sizeof(Sight) + sizeof(Kinds);
-    }
-    return at->second;
+bool PatternMasks::learn(Lessons& lessons, uint32_t state) {
+    if (lessons.num_tries++ >= kMostTries) return false;
+    auto groups = group_tokens(vocabulary_->trie(), states_, partitions_, state, most_work_);
+    if (groups == nullptr) return false;
+    memory_bytes_ += groups->memory_bytes();
+    lessons.known.push_back({++num_groups_, std::move(groups)});
+    return true;
 }
 
-void PatternMasks::widen(Sight& sight, const Kinds& kinds) {
-    const PatternProgram& program = states_.program();
-    sight.is_wide = true;
-    sight.class_of = program.classes_of(kinds);
-    for (size_t byte = 0; byte < sight.class_of.size(); ++byte)
-        sight.pattern_of[sight.class_of[byte]] = program.class_of()[byte];
+bool PatternMasks::look(const Numbered& numbered, uint32_t state) {
+    const TokenGroups& groups = *numbered.groups;
+    const auto fits = [&](uint32_t node, uint32_t there) {
+        return groups.partition[node] == TokenGroups::kLeaf ||
+               partitions_.fits(there, groups.partition[node]);
+    };
+    if (!walk(groups.trie, state, [](uint8_t key) { return key; }, fits)) return false;
+    found_.push_back(numbered.number);
+    return true;
 }
 
-uint64_t PatternMasks::look(const TokenTrie& trie, const ByteClasses& class_of, uint32_t state) {
+bool PatternMasks::look(uint32_t most_nodes, uint32_t state) {
+    const ByteClasses& class_of = states_.class_of();
+    const uint64_t last = num_looked_ + most_nodes;
+    const auto is_due = [&](uint32_t, uint32_t) { return num_looked_ <= last; };
+    if (!walk(vocabulary_->trie(), state, [&](uint8_t key) { return class_of[key]; }, is_due)) return false;
+    found_.push_back(kOwnTrie);
+    return true;
+}
+
+template <class ClassOf, class GoesOn>
+bool PatternMasks::walk(const TokenTrie& trie, uint32_t state, ClassOf class_of, GoesOn goes_on) {
+    found_.clear();
     path_.resize(trie.depth() + 1);
     path_[0] = state;
-    uint64_t num_looked = 0;
     for (const auto& [key, top] : trie.tops()) {
-        if (states_.behind(state, class_of[key]) == PatternStates::kDead) continue;
-        for (uint32_t at = top; at < trie.node(top).behind; ++num_looked) {
+        if (states_.behind(state, class_of(key)) == PatternStates::kDead) continue;
+        for (uint32_t at = top; at < trie.node(top).behind;) {
+            ++num_looked_;
             const TokenTrie::Node& node = trie.node(at);
-            const uint32_t there = states_.behind(path_[node.depth - 1], class_of[node.key]);
+            const uint32_t there = states_.behind(path_[node.depth - 1], class_of(node.key));
             if (there == PatternStates::kDead) {
                 at = node.behind;
                 continue;
             }
+            if (!goes_on(at, there)) return false;
             if (states_.work() > most_work_)
                 throw std::length_error("it is in too many places at once: a step looked at more than " +
                                         std::to_string(kMostWork));
@@ -130,17 +144,18 @@ uint64_t PatternMasks::look(const TokenTrie& trie, const ByteClasses& class_of, 
             ++at;
         }
     }
-    num_looked_ += num_looked;
-    return num_looked;
+    return true;
 }
 
 void PatternMasks::make_room() {
-    if (states_.memory_bytes() + memory_bytes_ <= kMostMemory) return;
+    if (memory_bytes() <= kMostMemory) return;
     states_.clear();
+    partitions_.clear();
     mask_of_.clear();
     masks_.clear();
     numbers_.clear();
-    for (auto& each : sights_) each.clear();
+    lessons_.clear();
+    num_groups_ = 0;
     memory_bytes_ = 0;
     ++age_;
 }

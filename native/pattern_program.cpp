@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -20,38 +19,20 @@ void check_index(int32_t index, size_t size, const char* name) {
 }  // namespace
 
 PatternProgram::PatternProgram(std::vector<PatternPosition> positions, std::vector<int32_t> first_stages,
-                               std::vector<PatternStep> steps, std::vector<Label> labels)
-    : positions_(std::move(positions)),
-      first_stages_(std::move(first_stages)),
-      steps_(std::move(steps)),
-      labels_(std::move(labels)) {
+                               const std::vector<PatternStep>& steps, const std::vector<Label>& labels)
+    : positions_(std::move(positions)), first_stages_(std::move(first_stages)), entered_(positions_.size()) {
     int32_t last_stage = 0;
-    for (const PatternStep& step : steps_) last_stage = std::max({last_stage, step.stage, step.next});
+    for (const PatternStep& step : steps) last_stage = std::max({last_stage, step.stage, step.next});
     num_stages_ = static_cast<uint32_t>(last_stage) + 1;
-    check();
-    std::vector<int32_t> all(labels_.size());
-    std::iota(all.begin(), all.end(), 0);
-    class_of_ = classes_of(all);
-    num_classes_ = *std::max_element(class_of_.begin(), class_of_.end()) + 1;
-    fill_next_stage();
-    std::vector<std::vector<int32_t>> before(positions_.size());
-    for (int32_t position = 0; position < static_cast<int32_t>(positions_.size()); ++position) {
-        const auto& [kind, next, other] = positions_[position];
-        if (kind != PatternPosition::kEnd) before[next].push_back(position);
-        if (kind == PatternPosition::kFork) before[other].push_back(position);
-    }
-    for (std::vector<Kinds>& near : near_) near.resize(positions_.size());
-    for (int32_t kind = 0; kind < static_cast<int32_t>(first_stages_.size()); ++kind) {
-        kind_labels_.push_back(labels_of(kind));
-        for (size_t trie = 0; trie < kNumTries; ++trie) find_near(kind, before, trie);
-    }
-    entered_.assign(positions_.size(), 0);
+    check(steps, labels.size());
+    find_classes(labels);
+    next_stage_.assign(size_t{num_stages_} * num_classes_, kNowhere);
+    for (const auto& [stage, label, next] : steps)
+        for (size_t byte = 0; byte < class_of_.size(); ++byte)
+            if (labels[label][byte]) next_stage_[size_t(stage) * num_classes_ + class_of_[byte]] = next;
 }
 
-void PatternProgram::check() const {
-    if (first_stages_.size() > kMostKinds)
-        throw std::invalid_argument("the pattern has " + std::to_string(first_stages_.size()) +
-                                    " kinds of characters: the limit is " + std::to_string(kMostKinds));
+void PatternProgram::check(const std::vector<PatternStep>& steps, size_t num_labels) const {
     check_index(0, positions_.size(), "the first position");
     for (const auto& [kind, next, other] : positions_) {
         if (kind >= 0) check_index(kind, first_stages_.size(), "a kind");
@@ -59,9 +40,9 @@ void PatternProgram::check() const {
         if (kind != PatternPosition::kEnd) check_index(next, positions_.size(), "a position");
         if (kind == PatternPosition::kFork) check_index(other, positions_.size(), "a position");
     }
-    for (const auto& [stage, label, next] : steps_) {
+    for (const auto& [stage, label, next] : steps) {
         check_index(stage, num_stages_, "a stage");
-        check_index(label, labels_.size(), "a label");
+        check_index(label, num_labels, "a label");
         if (next != PatternStep::kTaken) check_index(next, num_stages_, "a stage");
     }
     for (const int32_t stage : first_stages_) check_index(stage, num_stages_, "a stage");
@@ -70,70 +51,17 @@ void PatternProgram::check() const {
                                     std::to_string(num_stages_) + " stages are too many to count");
 }
 
-ByteClasses PatternProgram::classes_of(const std::vector<int32_t>& labels) const {
+void PatternProgram::find_classes(const std::vector<Label>& labels) {
     std::map<std::vector<bool>, uint8_t> numbers{{std::vector<bool>(labels.size()), kNoClass}};
-    ByteClasses class_of{};
     std::vector<bool> within(labels.size());
-    for (size_t byte = 0; byte < class_of.size(); ++byte) {
-        for (size_t index = 0; index < labels.size(); ++index) within[index] = labels_[labels[index]][byte];
-        class_of[byte] = numbers.try_emplace(within, static_cast<uint8_t>(numbers.size())).first->second;
+    for (size_t byte = 0; byte < class_of_.size(); ++byte) {
+        for (size_t label = 0; label < labels.size(); ++label) within[label] = labels[label][byte];
+        class_of_[byte] = numbers.try_emplace(within, static_cast<uint8_t>(numbers.size())).first->second;
     }
     if (numbers.size() > std::numeric_limits<uint8_t>::max())
         throw std::invalid_argument("labels tell " + std::to_string(numbers.size()) +
                                     " classes of bytes apart: those of characters cannot");
-    return class_of;
-}
-
-ByteClasses PatternProgram::classes_of(const Kinds& kinds) const {
-    std::vector<int32_t> labels;
-    for (size_t kind = 0; kind < first_stages_.size(); ++kind)
-        if (kinds[kind]) labels.insert(labels.end(), kind_labels_[kind].begin(), kind_labels_[kind].end());
-    std::sort(labels.begin(), labels.end());
-    labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
-    return classes_of(labels);
-}
-
-void PatternProgram::fill_next_stage() {
-    next_stage_.assign(size_t{num_stages_} * num_classes_, kNowhere);
-    for (const auto& [stage, label, next] : steps_)
-        for (size_t byte = 0; byte < class_of_.size(); ++byte)
-            if (labels_[label][byte]) next_stage_[size_t(stage) * num_classes_ + class_of_[byte]] = next;
-}
-
-std::vector<int32_t> PatternProgram::labels_of(int32_t kind) const {
-    std::vector<bool> seen(num_stages_);
-    std::vector<int32_t> stages{first_stages_[kind]};
-    seen[first_stages_[kind]] = true;
-    std::vector<int32_t> labels;
-    for (size_t at = 0; at < stages.size(); ++at)
-        for (const auto& [stage, label, next] : steps_) {
-            if (stage != stages[at]) continue;
-            labels.push_back(label);
-            if (next == PatternStep::kTaken || seen[next]) continue;
-            seen[next] = true;
-            stages.push_back(next);
-        }
-    return labels;
-}
-
-// Backwards from the positions of this kind, the nearest first; forks take no byte.
-void PatternProgram::find_near(int32_t kind, const std::vector<std::vector<int32_t>>& before, size_t trie) {
-    std::vector<Kinds>& near = near_[trie];
-    std::vector<int32_t> level, farther;
-    for (int32_t position = 0; position < static_cast<int32_t>(positions_.size()); ++position)
-        if (positions_[position].kind == kind) level.push_back(position);
-    for (size_t distance = 0; distance < kMostBytes[trie] && !level.empty(); ++distance) {
-        farther.clear();
-        while (!level.empty()) {
-            const int32_t position = level.back();
-            level.pop_back();
-            if (near[position][kind]) continue;
-            near[position][kind] = true;
-            for (const int32_t earlier : before[position])
-                (positions_[earlier].kind == PatternPosition::kFork ? level : farther).push_back(earlier);
-        }
-        std::swap(level, farther);
-    }
+    num_classes_ = static_cast<uint32_t>(numbers.size());
 }
 
 Places PatternProgram::start() {
@@ -180,12 +108,6 @@ bool PatternProgram::ends(const Places& places) const {
     return std::any_of(places.begin(), places.end(), [&](uint32_t each) {
         return positions_[each / num_stages_].kind == PatternPosition::kEnd;
     });
-}
-
-Kinds PatternProgram::near(const Places& places, size_t trie) const {
-    Kinds kinds;
-    for (const uint32_t each : places) kinds |= near_[trie][each / num_stages_];
-    return kinds;
 }
 
 }  // namespace twostroke

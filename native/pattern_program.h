@@ -11,13 +11,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "pattern_vocabulary.h"
-
 namespace twostroke {
 
-constexpr size_t kMostKinds = 256;
-using Kinds = std::bitset<kMostKinds>;
-using Label = std::bitset<256>;  // bytes
+using ByteClasses = std::array<uint8_t, 256>;  // of each byte the number of its class
+constexpr uint8_t kNoClass = 0;                // of bytes that nothing takes
+using Label = std::bitset<256>;                // bytes
 using Places = std::vector<uint32_t>;
 
 struct PatternPosition {
@@ -42,7 +40,7 @@ class PatternProgram {
     // `first_stages` is of each kind; the pattern begins at position 0. Steps of one stage have labels that
     // exclude one another. Throws std::invalid_argument where a number points nowhere.
     PatternProgram(std::vector<PatternPosition> positions, std::vector<int32_t> first_stages,
-                   std::vector<PatternStep> steps, std::vector<Label> labels);
+                   const std::vector<PatternStep>& steps, const std::vector<Label>& labels);
 
     // Bytes that no step tells from one another.
     const ByteClasses& class_of() const { return class_of_; }
@@ -53,19 +51,12 @@ class PatternProgram {
     Places behind(const Places& places, uint8_t byte_class);
     // Whether the text may end there.
     bool ends(const Places& places) const;
-    // What a token of that trie may ask for from these places on.
-    Kinds near(const Places& places, size_t trie) const;
-    // Bytes by what those kinds tell apart; those that none of them takes are of class 0.
-    ByteClasses classes_of(const Kinds& kinds) const;
 
   private:
     static constexpr int32_t kNowhere = -2;  // in the place of a stage
 
-    void check() const;
-    ByteClasses classes_of(const std::vector<int32_t>& labels) const;
-    void fill_next_stage();
-    std::vector<int32_t> labels_of(int32_t kind) const;
-    void find_near(int32_t kind, const std::vector<std::vector<int32_t>>& before, size_t trie);
+    void check(const std::vector<PatternStep>& steps, size_t num_labels) const;
+    void find_classes(const std::vector<Label>& labels);
     // Adds the places behind a position's way out, through forks.
     void enter(int32_t position, Places& places);
     uint32_t place(int32_t position, int32_t stage) const {
@@ -74,14 +65,10 @@ class PatternProgram {
 
     const std::vector<PatternPosition> positions_;
     const std::vector<int32_t> first_stages_;
-    const std::vector<PatternStep> steps_;
-    const std::vector<Label> labels_;
     uint32_t num_stages_ = 1;
     ByteClasses class_of_{};
-    uint32_t num_classes_ = 0;
-    std::vector<int32_t> next_stage_;                 // [num_stages][num_classes]
-    std::vector<std::vector<int32_t>> kind_labels_;   // of each kind
-    std::array<std::vector<Kinds>, kNumTries> near_;  // of each position
+    uint32_t num_classes_ = 1;
+    std::vector<int32_t> next_stage_;  // [num_stages][num_classes]
     // While places are found: when a position was last entered.
     std::vector<uint64_t> entered_;
     uint64_t turn_ = 0;

@@ -20,18 +20,22 @@ class PatternStates {
 
     explicit PatternStates(PatternProgram program);
 
-    PatternProgram& program() { return program_; }
+    uint32_t num_classes() const { return program_.num_classes(); }
+    const ByteClasses& class_of() const { return program_.class_of(); }
     uint32_t size() const { return static_cast<uint32_t>(places_.size()); }
     size_t memory_bytes() const { return memory_bytes_; }
     // How many places were looked at to make them.
     uint64_t work() const { return work_; }
 
+    uint32_t start() { return find(program_.start()); }
     uint32_t find(const Places& places);
     const Places& places(uint32_t state) const { return *places_[state]; }
     uint32_t behind(uint32_t state, uint8_t byte_class) {
         const uint32_t known = behind_[size_t{state} * program_.num_classes() + byte_class];
         return known != kUnknown ? known : find_behind(state, byte_class);
     }
+    // Whether the text may end there.
+    bool ends(uint32_t state) const { return program_.ends(places(state)); }
     // Forgets all but the dead one; numbers begin anew.
     void clear();
 

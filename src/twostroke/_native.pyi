@@ -202,7 +202,10 @@ class Pattern:
         first_stages: Sequence[int],
         steps: npt.NDArray[np.int32],
         labels: npt.NDArray[np.bool_],
+        few_nodes: int,
     ) -> None: ...
+    @property
+    def memory_bytes(self) -> int: ...
     @property
     def num_looked(self) -> int: ...
 

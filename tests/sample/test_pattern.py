@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 
 import llguidance
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from twostroke import _native
 from twostroke.sample.grammar import LIMITS, GrammarCompiler, Words, _LibraryPlace, _PatternPlace
 from twostroke.sample.named_characters import named_characters
-from twostroke.sample.pattern import MAX_KINDS, MAX_POSITIONS, PatternCompiler
+from twostroke.sample.pattern import FEW_NODES, MAX_POSITIONS, PatternCompiler
 from twostroke.structure import Structure, StructureKind
 
 DIGITS = {str(digit).encode() for digit in range(10)}
@@ -47,6 +48,22 @@ def words_of(tokens: Sequence[bytes]) -> Words:
 def compiler() -> tuple[Words, GrammarCompiler]:
     made = words_of([*vocabulary(ALPHABET, count=3000, longest=6, seed=1), b"", b"ab" * 12, "é中".encode() * 9])
     return made, GrammarCompiler(made)
+
+
+@cache
+def grouping_compiler() -> PatternCompiler:
+    """Puts the tokens of the same vocabulary into groups at every place."""
+    words, _ = compiler()
+    size = len(words.tokens) - len(words.special_token_ids)
+    tokens = [token if index < size else b"" for index, token in enumerate(words.tokens)]
+    return PatternCompiler(tokens, end_ids=words.end_ids, characters_of=cache(named_characters), few_nodes=0)
+
+
+@cache
+def grouping_pattern(source: str) -> _native.Pattern:
+    pattern = grouping_compiler().compile(source)
+    assert pattern is not None, "read here"
+    return pattern
 
 
 def words_and_places(source: str) -> tuple[Words, _PatternPlace, _LibraryPlace]:
@@ -112,12 +129,14 @@ def test_masks_are_those_of_the_library_wherever_answers_go(source: str) -> None
 def follow(source: str, rng: random.Random, *, most: int) -> None:
     """One answer of random tokens that may come."""
     words, ours, library = words_and_places(source)
+    grouping = _PatternPlace(_native.PatternPlace(grouping_pattern(source)), library.copy())
     for _ in range(most):
-        mask = ours.mask()
-        assert mask == library.mask()[: len(mask)], source
+        mask = library.mask()
+        for place in (ours, grouping):
+            assert mask.startswith(place.mask()), source
         token_id = rng.choice(ids_of(mask))
-        ours.advance(token_id)
-        library.advance(token_id)
+        for each in (ours, grouping, library):
+            each.advance(token_id)
         if token_id in words.end_ids:
             assert set(ids_of(ours.mask())) == set(words.end_ids)
             return
@@ -202,7 +221,6 @@ def compile_alone(source: str) -> _native.Pattern | None:
         f"((a{{100}}){{100}}){{{MAX_POSITIONS}}}",
         f"({'|' * 100}a){{100}}",
         "a" * (MAX_POSITIONS + 1),
-        "".join(f"[^{chr(0x4E00 + index)}]" for index in range(MAX_KINDS + 1)),
         "[^\\x00-\\u{10FFFF}]",
     ],
 )
@@ -210,8 +228,12 @@ def test_what_is_unread_or_too_much_is_left_to_the_library(source: str) -> None:
     assert compile_alone(source) is None
 
 
+EVERY_CHARACTER_ANOTHER = "".join(f"[^{chr(0x4E00 + index)}]" for index in range(500))
+
+
 @pytest.mark.parametrize(
-    "source", [f"a{{{MAX_POSITIONS // 2}}}", "(){1000000000}a", "((a{0}){9}){1000000}b", "a{0,1000}"]
+    "source",
+    [f"a{{{MAX_POSITIONS // 2}}}", "(){1000000000}a", "((a{0}){9}){1000000}b", "a{0,1000}", EVERY_CHARACTER_ANOTHER],
 )
 def test_what_is_large_but_bearable_is_followed_here(source: str) -> None:
     assert compile_alone(source) is not None
@@ -250,7 +272,7 @@ def test_places_that_differ_in_a_count_are_looked_at_by_classes_alone() -> None:
         looks.append(pattern.num_looked - before)
         place.advance(tokens.index(b"a"))
         place.advance(tokens.index(b" "))
-    assert looks[0] > 5000, "the first of a kind is a walk over the vocabulary"
+    assert looks[0] > FEW_NODES, "there are many, so they are grouped"
     assert max(looks[1:]) <= 2 * 9, "letters by their number, with a blank before them and without"
 
 
@@ -286,15 +308,16 @@ def test_what_is_remembered_is_bounded_and_places_outlive_it() -> None:
     pattern = made.compile("[ab]*a[ab]{200}")
     assert pattern is not None
     place, rng, text = _native.PatternPlace(pattern), random.Random(2), ""
-    old, looks = place.copy(), []
+    old, sizes = place.copy(), []
     for _ in range(60):
-        before = pattern.num_looked
         allowed = ids_of(place.mask())
-        looks.append(pattern.num_looked - before)
+        sizes.append(pattern.memory_bytes)
         assert allowed == [*range(end_id), *([end_id] if text[-201:-200] == "a" else [])]
         token_id = rng.randrange(end_id)
         place.advance(token_id)
         text += tokens[token_id].decode()
+    assert max(sizes) < 2**23 + max(after - before for before, after in pairwise(sizes))
+    assert sum(after < before for before, after in pairwise(sizes)) > 2
     assert ids_of(old.mask()) == list(range(end_id))
     looked = pattern.num_looked
     old.mask()
@@ -355,18 +378,18 @@ def test_where_one_of_the_two_gives_up_the_other_goes_on() -> None:
         {"steps": [[0, 1, -1]]},
         {"steps": [[0, 0, -2]]},
         {"steps": [[-1, 0, -1]]},
-        {"first_stages": [0] * 257},
     ],
 )
 def test_numbers_that_point_nowhere_are_refused(parts: dict[str, list[list[int]]]) -> None:
     whole = {"positions": [[0, 1, 0], [-2, 0, 0]], "first_stages": [0], "steps": [[0, 0, -1]], **parts}
-    with pytest.raises(ValueError, match=r" is -?\d+, of \d+|has 257 kinds"):
+    with pytest.raises(ValueError, match=r" is -?\d+, of \d+"):
         _native.Pattern(
             _native.PatternVocabulary([b"a"], end_ids=[0]),
             positions=np.array(whole["positions"], np.int32).reshape(-1, 3),
             first_stages=[int(each) for each in np.array(whole["first_stages"]).ravel()],
             steps=np.array(whole["steps"], np.int32).reshape(-1, 3),
             labels=np.ones((1, 256), np.bool_),
+            few_nodes=0,
         )
 
 

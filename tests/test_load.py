@@ -138,7 +138,9 @@ def test_threads_that_cannot_run_at_once_are_warned_of_with_the_numbers(
     assert caplog.messages == []
     assert _threads(None, config) == 9
     (said,) = caplog.messages
-    assert said.startswith("threads is 9, this process may use 4 CPUs: threads that cannot run at the same time")
+    assert said.startswith(
+        "9 threads are asked for, this process may use 4 CPUs: threads that cannot run at the same time"
+    )
     assert said.endswith("take 2 or fewer")
 
 

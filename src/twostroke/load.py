@@ -495,7 +495,8 @@ def _lookup(speculate: str | None) -> NgramDrafter | None:
         return None
     if speculate != "ngram":
         raise ConfigError(
-            f"speculate is {speculate!r}: it must be 'ngram', drafts from the text itself, or None", field="speculate"
+            f"speculate is {speculate!r}: it must be 'ngram', drafts from the text itself, or left out",
+            field="speculate",
         )
     return NgramDrafter()
 
@@ -517,8 +518,8 @@ def _threads(threads: int | None, config: Config) -> int:
         raise ConfigError(f"threads is {threads!r}: it must be a whole number from 1 to {MAX_THREADS}", field="threads")
     if threads > (most := usable_cpus()):
         logger.warning(
-            "threads is %d, this process may use %d CPUs: threads that cannot run at the same time wait for each other "
-            "and slow every step; take %d or fewer",
+            "%d threads are asked for, this process may use %d CPUs: threads that cannot run at the same time wait for "
+            "each other and slow every step; take %d or fewer",
             threads,
             most,
             usable_cores(),

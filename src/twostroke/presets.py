@@ -20,8 +20,12 @@ class Preset:
         beam = self.params.beam
         if beam is not None:
             return f"beams {beam.width}, length_penalty {beam.length_penalty:g}"
-        said = [f for f in fields(self.params) if getattr(self.params, f.name) != f.default]
-        return ", ".join(f"{f.name} {getattr(self.params, f.name):g}" for f in said) or "temperature 0"
+        return ", ".join(f"{name} {getattr(self.params, name):g}" for name in self.fields) or "temperature 0"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What it sets."""
+        return tuple(each.name for each in fields(self.params) if getattr(self.params, each.name) != each.default)
 
     def within(self, limits: SamplingParams) -> SamplingParams:
         """This choice of tokens with the ends of `limits`: max_tokens, stops, include_stop, ignore_eos."""

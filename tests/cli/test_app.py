@@ -68,6 +68,9 @@ def test_help_lists_the_commands(capsys: Capture) -> None:
         (["run", "--top-p", "much", "hi"], "Invalid value for '--top-p': it must be a number;"),
         (["run", "hi", "you", "there"], "Text of several words wants quotes, these were left over: (you there);"),
         (["pull"], "Missing argument"),
+        (["serve", "--max-requests", "0"], "Invalid value for '--max-requests': it must be at least 1;"),
+        (["serve", "--drain-s", "-1"], "Invalid value for '--drain-s': it must be at least 0;"),
+        (["serve", "--drain-s", "100000"], "Invalid value for '--drain-s': it must be at most 86400;"),
     ],
 )
 def test_a_wrong_command_line_names_the_part(capsys: Capture, arguments: list[str], said: str) -> None:

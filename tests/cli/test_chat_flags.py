@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from twostroke.cli.chat_flags import said_chat
+from twostroke.cli.flag_words import in_flags
 from twostroke.errors import ConfigError, ParamsError
 
 QUESTION = [{"role": "user", "content": "hi"}]
@@ -26,6 +27,12 @@ def test_nothing_beside_a_question_is_a_plain_chat() -> None:
 def test_functions_come_out_of_a_file(tmp_path: Path) -> None:
     chat = said_chat(QUESTION, tools=file_of(tmp_path, TOOLS.encode()), tool_choice="f")
     assert [tool.name for tool in chat.tools] == ["f"]
+
+
+def test_a_choice_that_is_no_function_is_named_by_its_flag(tmp_path: Path) -> None:
+    with pytest.raises(ParamsError) as refusal:
+        said_chat(QUESTION, tools=file_of(tmp_path, TOOLS.encode()), tool_choice="g")
+    assert in_flags(refusal.value) == "--tool-choice is 'g': it must be none, auto, required or one of f"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +57,8 @@ def test_a_file_that_is_not_there_is_one_plain_sentence(tmp_path: Path) -> None:
 
 
 def test_variables_of_the_template_are_an_object(tmp_path: Path) -> None:
-    with pytest.raises(ParamsError, match="--template-kwargs"):
+    with pytest.raises(ParamsError) as refusal:
         said_chat(QUESTION, template_kwargs="[1]")
+    assert in_flags(refusal.value).startswith("--template-kwargs is a list")
     with pytest.raises(ConfigError, match="--template-kwargs is no JSON"):
         said_chat(QUESTION, template_kwargs="{")

@@ -12,6 +12,7 @@ import pytest
 from tests.view.builders import make_report, make_result
 from twostroke.chat.chat import Chat
 from twostroke.cli import app
+from twostroke.cli.flag_words import in_flags
 from twostroke.cli.run import question, said_params
 from twostroke.config import Config
 from twostroke.core.event import Beam, Event, FinishEvent
@@ -211,6 +212,7 @@ def test_a_search_takes_its_flags_and_only_the_limits_of_the_defaults(
         ),
         (["--preset", "translate"], SamplingParams(beam=BeamSearch(width=4))),
         (["--preset", "translate", "--beams", "2"], SamplingParams(beam=BeamSearch(width=2))),
+        (["--preset", "chat", "--typical-p", "0.5"], SamplingParams(temperature=0.7, top_p=0.9, typical_p=0.5)),
         (["--preset", "exact"], SamplingParams()),
     ],
 )
@@ -222,6 +224,41 @@ def test_a_preset_replaces_how_tokens_are_chosen_and_is_printed_with_its_reason(
     assert app.main(["run", *flags, "hi"]) == 0
     assert llm.params == [dataclasses.replace(expected, max_tokens=9)]
     assert capsys.readouterr().err.startswith(f"preset {flags[1]}: {preset(flags[1]).settings}; ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (
+            ["--preset", "translate", "--temperature", "0.3"],
+            "has no use for it; leave out --temperature or --preset translate",
+        ),
+        (
+            ["--preset", "code", "--beams", "2"],
+            (
+                "--preset code: temperature is 0.2: beam search finds the likeliest answer and has no use for it; "
+                "leave out --preset code or --beams"
+            ),
+        ),
+        (["--preset", "chat", "--mirostat-tau", "5"], "--mirostat-tau is set beside --preset chat: "),
+        (["--preset", "exact", "--typical-p", "0.5"], "--typical-p is set and temperature is 0"),
+        (["--choice", "a", "--ignore-eos"], "leave out --ignore-eos or --choice"),
+        (["--choice", ""], "--choice is empty: an answer has a text, give one"),
+    ],
+)
+def test_what_does_not_go_together_is_told_as_it_was_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, flags: list[str], words: str
+) -> None:
+    llm, _ = install(monkeypatch)
+    assert app.main(["run", *flags, "hi"]) == 2
+    assert words in capsys.readouterr().err
+    assert not llm.asked
+
+
+def test_a_flag_that_needs_a_draw_may_have_the_models_own_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm, _ = install(monkeypatch, default_params=SamplingParams(temperature=0.8))
+    assert app.main(["run", "--typical-p", "0.5", "hi"]) == 0
+    assert llm.params == [SamplingParams(temperature=0.8, typical_p=0.5)]
 
 
 def test_a_preset_is_refused_with_the_names_there_are(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -377,7 +414,7 @@ def test_the_end_of_an_answer_is_an_exit_code_in_every_form(
 def test_a_wish_out_of_range_is_told_by_its_flag_and_known_by_its_field(wishes: dict[str, Any], flag: str) -> None:
     with pytest.raises(ParamsError) as refused:
         said_params(**wishes)
-    assert str(refused.value).startswith(flag)
+    assert in_flags(refused.value).startswith(flag)
     assert [refused.value.field] == list(wishes)
 
 

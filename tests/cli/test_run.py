@@ -193,7 +193,7 @@ def test_tools_and_what_the_template_is_told_go_with_the_question(capsys: Captur
     assert "answer" not in shown("--template-kwargs", '{"enable_thinking": false}')
     assert "answer" not in shown("--reasoning-effort", "none")
     for flags, words in (
-        (["--tools", str(tools), "--tool-choice", "g"], "tool_choice.function.name"),
+        (["--tools", str(tools), "--tool-choice", "g"], "--tool-choice is 'g'"),
         (["--tools", str(tmp_path / "none")], "--tools"),
         (["--template-kwargs", "{"], "--template-kwargs is no JSON"),
         (["--template-kwargs", '{"x": 1}'], "reads no such variable"),

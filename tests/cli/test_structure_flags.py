@@ -41,7 +41,6 @@ def test_two_forms_of_one_answer_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        ({"choice": ["a", ""]}, "--choice has choices that are no texts"),
         ({"choice": ["a"] * (MAX_CHOICES + 1)}, f"--choice has {MAX_CHOICES + 1} choices: the limit is {MAX_CHOICES}"),
         ({"regex": "a" * 70_000}, "--regex has 70000 bytes: the limit is 65536"),
     ],
@@ -50,6 +49,20 @@ def test_a_form_beyond_its_limits_names_the_flag(wish: dict[str, Any], said: str
     with pytest.raises(ParamsError) as refusal:
         said_structure(**wish)
     assert str(refusal.value).startswith(said)
+
+
+def test_an_empty_choice_is_told_in_plain_words() -> None:
+    with pytest.raises(ConfigError, match="--choice is empty"):
+        said_structure(choice=["a", ""])
+
+
+def test_a_file_of_a_form_is_named_with_its_flag(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "x" * 70_000)
+    for flag in ("json_schema", "grammar"):
+        wish: dict[str, Any] = {flag: path}
+        with pytest.raises(ParamsError) as refusal:
+            said_structure(**wish)
+        assert str(refusal.value).startswith(f"--{flag.replace('_', '-')} {path} has 70000 bytes")
 
 
 @pytest.mark.parametrize("flag", ["json_schema", "grammar"])

@@ -19,12 +19,13 @@ from twostroke.cli.delete import delete
 from twostroke.cli.dyno import dyno
 from twostroke.cli.embed import embed
 from twostroke.cli.exit_code import ExitCode, code_of
+from twostroke.cli.flag_words import in_flags
 from twostroke.cli.models import models
 from twostroke.cli.pull import pull
 from twostroke.cli.run import run
 from twostroke.cli.serve import serve
 from twostroke.cli.show import show
-from twostroke.errors import ConfigError, PromptError, TwostrokeError
+from twostroke.errors import PromptError, TwostrokeError
 from twostroke.view.terminal import speak_utf8
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -32,6 +33,8 @@ PLAIN_WORDS = {  # for those of the command-line library
     "Input should be a valid integer, unable to parse string as an integer": "it must be a whole number",
     "Input should be a valid number, unable to parse string as a number": "it must be a number",
     "Got unexpected extra argument(s)": "Text of several words wants quotes, these were left over:",
+    "Input should be greater than or equal to": "it must be at least",
+    "Input should be less than or equal to": "it must be at most",
 }
 
 
@@ -94,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         return fail(misread(error), ExitCode.USER_MISTAKE)
     except TwostrokeError as error:
-        return fail(with_flag(error), code_of(error))
+        return fail(in_flags(error), code_of(error))
     except (OutputClosed, BrokenPipeError):
         return leave_quietly()
     except OSError as error:
@@ -106,13 +109,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return fail(f"internal error, please report it: {type(error).__name__}: {error}", ExitCode.FAILED)
     return code if isinstance(code, int) else ExitCode.DONE
-
-
-def with_flag(error: TwostrokeError) -> str:
-    """What is wrong, a setting that Python and the command line share under the name of its flag."""
-    if not isinstance(error, ConfigError) or error.field is None:
-        return str(error)
-    return f"--{error.field.replace('_', '-')}{str(error).removeprefix(error.field)}"
 
 
 def misread(error: typer.TyperException) -> str:

@@ -1,8 +1,8 @@
 """The flags of beam search, and how its answers are shown. `run` calls it."""
 
-from twostroke.cli.flag_words import flag_of, in_flags
+from twostroke.cli.flag_words import flag_of
 from twostroke.core.report import Result
-from twostroke.errors import ConfigError, ParamsError
+from twostroke.errors import ConfigError
 from twostroke.params import BeamSearch
 
 EARLY_STOPPING: dict[str, bool | str] = {"true": True, "false": False, "never": "never"}
@@ -11,7 +11,7 @@ EARLY_STOPPING: dict[str, bool | str] = {"true": True, "false": False, "never": 
 def said_beam(
     *, beams: int | None, length_penalty: float | None, early_stopping: str | None, num_return: int | None
 ) -> BeamSearch | None:
-    """The search that the flags describe; None where none is asked for. Errors name the flag."""
+    """The search that the flags describe; None where none is asked for. Raises ConfigError and ParamsError."""
     details = {"length_penalty": length_penalty, "early_stopping": early_stopping, "num_return": num_return}
     said = {name: value for name, value in details.items() if value is not None}
     if beams is None:
@@ -20,10 +20,7 @@ def said_beam(
         return None
     if early_stopping is not None:
         said["early_stopping"] = EARLY_STOPPING.get(early_stopping, early_stopping)
-    try:
-        return BeamSearch(width=beams, **said)  # type: ignore[arg-type]
-    except ParamsError as error:
-        raise in_flags(error) from None
+    return BeamSearch(width=beams, **said)  # type: ignore[arg-type]
 
 
 def all_answers(result: Result) -> str:

@@ -16,6 +16,7 @@ Tools = Annotated[Path | None, typer.Option(help="File of functions, a JSON arra
 ToolChoiceName = Annotated[str | None, typer.Option(help="With --tools: none, auto (default), required, or a name.")]
 ReasoningEffort = Annotated[str | None, typer.Option(help="How much to think; none: not at all, where it can be off.")]
 TemplateKwargs = Annotated[str | None, typer.Option(help="JSON object of what else the chat template reads.")]
+NAMED_CHOICE = "tool_choice.function.name"  # where an API's client has a function's name; here it is the whole value
 
 
 def said_chat(
@@ -29,8 +30,8 @@ def said_chat(
     """The conversation with what was said beside it. Raises ConfigError and ParamsError before any model is loaded."""
     if tool_choice is not None and tools is None:
         raise idle("tool_choice", ["tools"])
-    words = (None, "none", "auto", "required")
-    named = tool_choice if tool_choice in words else {"type": "function", "function": {"name": tool_choice}}
+    words = ("none", "auto", "required")
+    named = tool_choice if tool_choice in (None, *words) else {"type": "function", "function": {"name": tool_choice}}
     variables = None if template_kwargs is None else _json("--template-kwargs", template_kwargs)
     try:
         return Chat.read(
@@ -41,7 +42,10 @@ def said_chat(
             chat_template_kwargs=variables,
         )
     except ParamsError as error:
-        raise ParamsError(str(error).replace("chat_template_kwargs", "--template-kwargs"), field=error.field) from None
+        if error.field != NAMED_CHOICE:
+            raise
+        said = str(error).replace(NAMED_CHOICE, "tool_choice").replace("must be", f"must be {', '.join(words)} or")
+        raise ParamsError(said, field="tool_choice") from None
 
 
 def _json(flag: str, text: str) -> Any:

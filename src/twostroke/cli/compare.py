@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from twostroke.cli.flag_words import in_flags
 from twostroke.cli.loading import ContextOption, KVOption, ModelOption, ThreadsOption, load
 from twostroke.cli.run import PRESET_NAMES, question
 from twostroke.config import resolve
@@ -39,7 +38,7 @@ def compare(
     """Answer one prompt with several strategies. Shows text, log-probability, entropy, time per phase."""
     chosen = chosen_presets(strategy)
     asked = question(prompt, system=system, raw=raw)
-    check_limits(max_tokens, seed)
+    SamplingParams(max_tokens=max_tokens, seed=seed)  # refuses what is out of range before any model is loaded
     config = resolve()
     with load(model, config=config, threads=threads, context=context, kv=kv, quiet=as_json) as llm:
         from twostroke.measure.strategies import compare_strategies
@@ -62,14 +61,6 @@ def chosen_presets(names: list[str] | None) -> list[Preset]:
         return [preset(name) for name in names]
     except ParamsError as error:
         raise ParamsError(f"--strategy{str(error).removeprefix(error.field)}", field="strategy") from None
-
-
-def check_limits(max_tokens: int, seed: int) -> None:
-    """Before any model is loaded; errors name the flag."""
-    try:
-        SamplingParams(max_tokens=max_tokens, seed=seed)
-    except ParamsError as error:
-        raise in_flags(error) from None
 
 
 def with_seed(params: SamplingParams, seed: int) -> SamplingParams:

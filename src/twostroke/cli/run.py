@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +13,7 @@ from twostroke.cli.answer import Pending, follow
 from twostroke.cli.beams import all_answers, said_beam
 from twostroke.cli.chat_flags import ReasoningEffort, TemplateKwargs, ToolChoiceName, Tools, said_chat
 from twostroke.cli.exit_code import ExitCode
-from twostroke.cli.flag_words import in_flags
+from twostroke.cli.flag_words import told_in_flags
 from twostroke.cli.idle_flags import refuse_details, refuse_idle
 from twostroke.cli.loading import (
     ContextOption,
@@ -44,7 +44,7 @@ from twostroke.cli.sampler_flags import (
     XTCProbability,
     XTCThreshold,
 )
-from twostroke.cli.structure_flags import Choice, Grammar, JSONSchema, Regex, said_structure
+from twostroke.cli.structure_flags import Choice, Grammar, JSONSchema, Regex, form_name, said_structure
 from twostroke.cli.tries import Tries
 from twostroke.config import Config, resolve
 from twostroke.core.event import Event
@@ -52,7 +52,7 @@ from twostroke.core.likeliest import MAX_TRIES, same_tries
 from twostroke.core.peaks import Peaks
 from twostroke.core.report import Result
 from twostroke.core.sequence import FinishReason
-from twostroke.errors import ConfigError, ParamsError, RequestError
+from twostroke.errors import ConfigError, RequestError
 from twostroke.measure.peaks import ensure_peaks
 from twostroke.model.catalog import DEFAULT_MODEL
 from twostroke.params import SamplingParams
@@ -136,9 +136,11 @@ def run(
         if value is not None and not as_json:
             raise ConfigError(f"{flag} needs --json, which has room for them")
     num_tries = said_tries(best_of, has_beams=beams is not None)
-    named = None if preset is None else said_preset(preset)
+    named = None if preset is None else preset_named(preset)
     beam = said_beam(beams=beams, length_penalty=length_penalty, early_stopping=early_stopping, num_return=num_return)
+    form = form_name(json_schema=json_schema, regex=regex, choice=choice, grammar=grammar)
     said = said_params(
+        form=form,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -185,16 +187,19 @@ def run(
     asked = question(prompt, system=system, raw=raw, **beside)
     config = resolve()
     answer = answer_json if as_json else answer_quietly if quiet else answer_and_report
-    with load(
-        model,
-        config=config,
-        threads=threads,
-        context=context,
-        kv=kv,
-        quiet=quiet or as_json,
-        speculate=speculate,
-        draft_model=draft_model,
-    ) as llm:
+    with (
+        told_in_flags(form | ({} if named is None else preset_names(named, said))),
+        load(
+            model,
+            config=config,
+            threads=threads,
+            context=context,
+            kv=kv,
+            quiet=quiet or as_json,
+            speculate=speculate,
+            draft_model=draft_model,
+        ) as llm,
+    ):
         defaults = llm.default_params if beam is None else llm.default_params.limits()
         if named is not None:
             defaults = named.within(llm.default_params)
@@ -211,13 +216,14 @@ def run(
     leave(result)
 
 
-def said_params(**wishes: Any) -> dict[str, Any]:
-    """The wishes that were said, checked before any model is loaded; errors name the flag instead of the field."""
+def said_params(*, form: Mapping[str, str] | None = None, **wishes: Any) -> dict[str, Any]:
+    """The wishes that were said, checked before any model is loaded; `form` is what a structure was written as.
+
+    A preset or the model itself may bring a temperature: whether there is one to draw with is known then.
+    """
     said = {name: value for name, value in wishes.items() if value is not None}
-    try:
-        SamplingParams(**said)
-    except ParamsError as error:
-        raise in_flags(error) from None
+    with told_in_flags(form or {}):
+        SamplingParams(**(said if "beam" in said else {"temperature": 1.0} | said))
     return said
 
 
@@ -232,12 +238,9 @@ def said_tries(best_of: int | None, *, has_beams: bool) -> int:
     return best_of
 
 
-def said_preset(name: str) -> Preset:
-    """The preset of that name; the error names the flag."""
-    try:
-        return preset_named(name)
-    except ParamsError as error:
-        raise ParamsError(f"--{error}", field=error.field) from None
+def preset_names(preset: Preset, said: Collection[str]) -> dict[str, str]:
+    """What the user wrote for the fields that the preset sets: its name."""
+    return {name: f"--preset {preset.name}" for name in preset.fields if name not in said}
 
 
 def question(prompt: str | None, *, system: str | None, raw: bool, **beside: Any) -> Asked:

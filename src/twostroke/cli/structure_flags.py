@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from twostroke.cli.flag_words import told_in_flags
 from twostroke.cli.text_file import read_text
-from twostroke.errors import ConfigError, ParamsError
+from twostroke.errors import ConfigError
 from twostroke.structure import Structure, StructureKind
 
 JSONSchema = Annotated[Path | None, typer.Option(help="File of a JSON schema the answer follows.")]
@@ -27,7 +28,9 @@ def said_structure(
     given = [flag for flag, value in flags.items() if value is not None]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} are both given: an answer has one form, keep one")
-    try:
+    if choice and "" in choice:
+        raise ConfigError("--choice is empty: an answer has a text, give one")
+    with told_in_flags(form_name(json_schema=json_schema, regex=regex, choice=choice, grammar=grammar)):
         if json_schema is not None:
             text = read_text(json_schema, flag="--json-schema")
             return Structure(kind=StructureKind.JSON_SCHEMA, source=text)
@@ -37,6 +40,14 @@ def said_structure(
             return Structure(kind=StructureKind.CHOICE, choices=tuple(choice))
         if grammar is not None:
             return Structure(kind=StructureKind.LARK, source=read_text(grammar, flag="--grammar"))
-    except ParamsError as error:
-        raise ParamsError(f"{given[0]}{str(error).removeprefix('structure')}", field=error.field) from None
     return None
+
+
+def form_name(
+    *, json_schema: Path | None, regex: str | None, choice: list[str] | None, grammar: Path | None
+) -> dict[str, str]:
+    """What the user wrote for the field `structure`, of a file its name too; nothing where no form is asked for."""
+    files = {"--json-schema": json_schema, "--grammar": grammar}
+    written = [f"{flag} {path}" for flag, path in files.items() if path is not None]
+    written += ["--regex"] if regex is not None else ["--choice"] if choice else []
+    return {"structure": each for each in written}

@@ -50,4 +50,4 @@ def form_name(
     files = {"--json-schema": json_schema, "--grammar": grammar}
     written = [f"{flag} {path}" for flag, path in files.items() if path is not None]
     written += ["--regex"] if regex is not None else ["--choice"] if choice else []
-    return {"structure": each for each in written}
+    return {"structure": written[0]} if written else {}

@@ -191,7 +191,7 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenised(llm: LLM, mo
         llm.generate(digits, SamplingParams(max_tokens=5))
     assert str(refused.value) == (
         f"the prompt has {len(digits)} bytes, a token at most {longest}: at least 1024 prompt tokens + max_tokens of 5 "
-        f"= 1029, the context is 1024: shorten the prompt by {longest - 1} bytes or more"
+        f"= 1029, the context is 1024: shorten the prompt, by {longest - 1} bytes at the very least"
     )
     with pytest.raises(CapacityError, match="at least 1025 prompt tokens"):  # user: and the question mark
         llm.chat([{"role": "user", "content": digits}])
@@ -228,9 +228,20 @@ def test_a_stated_context_below_the_models_own_says_which_one_fits(puppet: Path)
             "1 prompt token + max_tokens of 286 = 287, the context is 2: "
             "max_tokens of at most 1 fits, or a context of at least 287 fits"
         )
-        with pytest.raises(CapacityError, match=r"shorten the prompt by 1 token or more$"):
+        with pytest.raises(CapacityError, match=r"with max_tokens of 1 shorten the prompt by 1 token or more$"):
             llm.generate([4, 5], SamplingParams(max_tokens=1023))
         assert len(llm.generate([4], SamplingParams(max_tokens=1, ignore_eos=True))[0].token_ids) == 1
+
+
+def test_a_question_is_not_blamed_for_the_tokens_of_its_template(puppet: Path) -> None:
+    with LLM(puppet, config=config_of(puppet.parent), context=3) as llm:
+        num_prompt = len(llm.encode([{"role": "user", "content": "x"}]))
+        num_said = len(llm.tokenizer.encode("x", add_bos=False))
+        assert num_prompt - num_said >= 3
+        with pytest.raises(CapacityError) as e:
+            llm.chat([{"role": "user", "content": "x"}])
+        assert str(e.value).startswith(f"{num_prompt} prompt tokens ({num_prompt - num_said} of the chat template) + ")
+        assert str(e.value).endswith(f", the context is 3: a context of at least {num_prompt + 256} fits")
 
 
 @pytest.mark.parametrize(

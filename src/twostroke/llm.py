@@ -23,6 +23,7 @@ from twostroke.chat.chat import Chat
 from twostroke.chat.reader import AnswerReader
 from twostroke.chat_prompt import ChatPrompt, ChatPrompts
 from twostroke.config import Config, resolve
+from twostroke.context_room import counted, why_no_room
 from twostroke.core.account import StepRecord
 from twostroke.core.clock import Clock, WallClock
 from twostroke.core.event import Event
@@ -382,12 +383,13 @@ class LLM:
         params = self.default_params if params is None else params
         self._check_params(params, on_event)
         refuse_lone_surrogates(prompt)
-        chat = self._chat_prompt(prompt, params.max_tokens, spent)
+        given = as_chat(prompt)
+        chat = None if given is None else self._chat_prompt(given, params.max_tokens, spent)
         if chat is not None:
             params = chat.held(params)
         token_ids = self._prompt_ids(prompt if chat is None else chat, params.max_tokens, spent)
         self._check_ids(token_ids)
-        self._check_context(len(token_ids), params.max_tokens)
+        self._check_context(len(token_ids), params.max_tokens, messages=() if given is None else given.messages)
         _check_scores(len(token_ids), params.prompt_logprobs)
         grammar = self._grammar(params.structure, spent, chat=chat)
         request = Request(
@@ -471,7 +473,8 @@ class LLM:
         Raises PromptError, ChatTemplateError or CapacityError.
         """
         refuse_lone_surrogates(prompt)
-        chat = self._chat_prompt(prompt, 0, {})
+        given = as_chat(prompt)
+        chat = None if given is None else self._chat_prompt(given, 0, {})
         token_ids = self._prompt_ids(prompt if chat is None else chat, 0, {})
         special = self.tokenizer.special
         has_bos = special.adds_bos and token_ids[:1] == [special.bos_id]
@@ -646,11 +649,8 @@ class LLM:
                 field="on_event",
             )
 
-    def _chat_prompt(self, prompt: Prompt, max_tokens: int, spent: dict[Part, float]) -> ChatPrompt | None:
+    def _chat_prompt(self, chat: Chat, max_tokens: int, spent: dict[Part, float]) -> ChatPrompt:
         """A conversation, rendered; books the time. One the template stumbles over may be too long for any template."""
-        chat = as_chat(prompt)
-        if chat is None:
-            return None
         start_s = self._clock.now()
         chat = replace(chat, messages=self._with_system(chat.messages))
         try:
@@ -691,14 +691,15 @@ class LLM:
         num_bytes, longest = self.tokenizer.text_bytes(pieces), self.tokenizer.most_token_bytes
         if longest is None:
             return
-        least = -(-num_bytes // longest)
-        if least < self.context:
+        least, most = -(-num_bytes // longest), self.context - min(1, max_tokens)
+        if least <= most:
             return
-        needed, excess = least + max_tokens, num_bytes - (self.context - 1) * longest
+        needed, excess = least + max_tokens, num_bytes - most * longest
+        answer = f" + max_tokens of {max_tokens} = {needed}" if max_tokens else ""
         raise CapacityError(
-            f"the prompt has {num_bytes} bytes, a token at most {longest}: at least {_tokens(least, 'prompt token')} "
-            f"+ max_tokens of {max_tokens} = {needed}, the context is {self.context}: "
-            f"shorten the prompt by {_tokens(excess, 'byte')} or more"
+            f"the prompt has {num_bytes} bytes, a token at most {longest}: at least {counted(least, 'prompt token')}"
+            f"{answer}, the context is {self.context}: shorten the prompt, by {counted(excess, 'byte')} at the very "
+            "least"
         )
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:
@@ -710,18 +711,20 @@ class LLM:
                 "knows more; leave that text out"
             )
 
-    def _check_context(self, num_prompt: int, max_tokens: int) -> None:
+    def _check_context(self, num_prompt: int, max_tokens: int, *, messages: Sequence[Message] = ()) -> None:
         """Nothing is cut: prompt and answer fit, or the arithmetic is shown."""
         if num_prompt + max_tokens <= self.context:
             return
-        room, needed = self.context - num_prompt, num_prompt + max_tokens
-        fix = f"max_tokens of at most {room} fits" if room > 0 else f"shorten the prompt by {_tokens(1 - room)} or more"
-        if self._is_context_stated and needed <= self.program.context_length:
-            fix += f", or a context of at least {needed} fits"
-        raise CapacityError(
-            f"{_tokens(num_prompt, 'prompt token')} + max_tokens of {max_tokens} = {needed}, "
-            f"the context is {self.context}: {fix}"
+        num_said = sum(len(self.tokenizer.encode(text, add_bos=False)) for text in contents_of(messages))
+        why = why_no_room(
+            num_prompt,
+            max_tokens,
+            context=self.context,
+            most_context=self.program.context_length if self._is_context_stated else None,
+            num_framing=max(0, num_prompt - num_said) if messages else 0,
         )
+        if why is not None:
+            raise CapacityError(why)
 
 
 def _checked_arrival(arrival_s: object, now_s: float) -> float:
@@ -758,7 +761,7 @@ def _check_scores(num_prompt: int, prompt_logprobs: int | None) -> None:
     most = MAX_PROMPT_SCORES // num_prompt - 1
     fix = "score the prompt in parts" if most < 0 else f"prompt_logprobs of at most {most} fits"
     raise ParamsError(
-        f"prompt_logprobs is {prompt_logprobs}: {_tokens(num_prompt, 'prompt token')} x {prompt_logprobs + 1} = {num} "
+        f"prompt_logprobs is {prompt_logprobs}: {counted(num_prompt, 'prompt token')} x {prompt_logprobs + 1} = {num} "
         f"log-probabilities, the limit is {MAX_PROMPT_SCORES}: {fix}",
         field="prompt_logprobs",
     )
@@ -770,10 +773,6 @@ def _lengths(dimensions: Sequence[int]) -> str:
     if isinstance(dimensions, range):
         return f"this model's vectors may have {dimensions[0]} to {dimensions[-1]} numbers"
     return f"this model's vectors may have {', '.join(map(str, dimensions))} numbers"
-
-
-def _tokens(count: int, noun: str = "token") -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """LLM over real files: where answers end, the best of several, how likely a prompt was."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,14 @@ def test_the_best_of_several_are_the_likeliest_per_token(random_llm: LLM) -> Non
     assert [result.token_ids for result in best] == sorted(means, key=lambda ids: -means[ids])[:3]
     (only,) = random_llm.best_of([5, 6, 7], params, num_tries=6)
     assert only.token_ids == best[0].token_ids
+
+
+def test_tries_without_a_seed_share_one_that_draws_the_same_again(random_llm: LLM) -> None:
+    params = SamplingParams(temperature=1.2, max_tokens=8, ignore_eos=True)
+    best = random_llm.best_of([5, 6, 7], params, num_tries=4, num_return=4)
+    (seed,) = {result.seed for result in best}
+    again = random_llm.best_of([5, 6, 7], replace(params, seed=seed), num_tries=4, num_return=4)
+    assert [result.token_ids for result in again] == [result.token_ids for result in best]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from twostroke.errors import ParamsError
-from twostroke.params import MAX_BIASED_TOKENS, MAX_LOGPROBS, MAX_SEED, MAX_STOP_STRINGS, BeamSearch, SamplingParams
+from twostroke.params import (
+    MAX_BIASED_TOKENS,
+    MAX_LOGPROBS,
+    MAX_SEED,
+    MAX_STOP_STRINGS,
+    NUM_DRAWN_SEEDS,
+    BeamSearch,
+    SamplingParams,
+)
 from twostroke.samplers import SAMPLERS
 
 TINY = math.nextafter(0.0, 1.0)
@@ -359,3 +367,16 @@ def test_the_samplers_in_use_are_named_in_their_usual_order() -> None:
 )
 def test_what_depends_on_the_text_before_is_known(wishes: dict[str, Any], expected: bool) -> None:
     assert SamplingParams(**wishes).looks_back is expected
+
+
+def test_a_seed_that_was_wished_for_stays_and_another_is_drawn() -> None:
+    assert SamplingParams(seed=4).with_seed() == SamplingParams(seed=4)
+    drawn = {SamplingParams(temperature=1.0).with_seed() for _ in range(3)}
+    assert len({params.seed for params in drawn}) == 3  # alike once in 2**52
+    assert all(params.seed is not None and params.seed < NUM_DRAWN_SEEDS for params in drawn)
+
+
+def test_what_a_seed_changes_is_known() -> None:
+    assert not SamplingParams().is_drawn
+    assert SamplingParams(temperature=0.1).is_drawn
+    assert not SamplingParams(beam=BeamSearch()).is_drawn

@@ -287,7 +287,7 @@ class LLM:
         """The `num_return` likeliest answers per token among `num_tries` drawn side by side, best first.
 
         `logprobs` of `params` is at least 0: the choice is made by them. Tries differ by their choice index, and
-        not at temperature 0: ParamsError.
+        not at temperature 0: ParamsError. They share one seed, with which the same are drawn again.
         """
         for name, value, high in (("num_tries", num_tries, MAX_TRIES), ("num_return", num_return, num_tries)):
             if type(value) is not int or not 1 <= value <= high:
@@ -295,7 +295,7 @@ class LLM:
         params = self.default_params if params is None else params
         if why := same_tries("num_tries", num_tries, temperature=params.temperature):
             raise ParamsError(why, field="num_tries")
-        params = replace(params, logprobs=params.logprobs or 0)
+        params = replace(params.with_seed(), logprobs=params.logprobs or 0)
         tries = self._answers([prompt] * num_tries, params, differ=True)
         known = [Tried(number, _logprob_of(result), len(result.token_ids)) for number, result in enumerate(tries)]
         return [tries[number] for number in likeliest(known, num_told=num_return)]

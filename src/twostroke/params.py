@@ -1,8 +1,9 @@
 """What one request wishes: frozen, checked when made, no defaults anywhere else."""
 
 import math
+import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from twostroke.errors import ParamsError
@@ -187,6 +188,15 @@ class SamplingParams:
             self._check_structure()
         if self.beam is not None:
             self._check_beam()
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the answer depends on a seed."""
+        return self.temperature > 0 and self.beam is None
+
+    def with_seed(self) -> "SamplingParams":
+        """The same with a seed, where none is wished for one by chance: it names what several tries have in common."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbelow(NUM_DRAWN_SEEDS))
 
     @property
     def num_sequences(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.builders_chat import write_speaker
+from tests.builders_gguf import write_llama
 from tests.builders_llm import add_ollama_model, puppet_bytes
 from tests.chat import templates
 from tests.cli.builders import ANSWER, make_answering, make_endless, press_ctrl_c_once_caught
@@ -68,6 +69,25 @@ def test_json_has_exactly_the_promised_keys(capsys: Capture, home: Path, model: 
     ledger = shown["ledger"]
     total_s = sum(stall["time_s"] for stall in ledger.pop("stall")) + sum(ledger.values())
     assert total_s == pytest.approx(shown["e2e_s"], abs=max(0.001, 0.01 * shown["e2e_s"]))
+
+
+def test_a_drawn_answer_is_had_again_with_the_seed_that_is_told(capsys: Capture, tmp_path: Path) -> None:
+    """The model knows nothing, so that another seed would be another answer."""
+    random = str(write_llama(tmp_path / "random.gguf", tensor_type="F32"))
+    for flags in (["--temperature", "1"], ["--temperature", "1", "--best-of", "3"]):
+        drawn = [*flags, "-m", random, "--max-tokens", "12", "--ignore-eos"]
+        _, out, _ = said(capsys, tmp_path, *drawn, "--json")
+        first = json.loads(out)
+        _, out, _ = said(capsys, tmp_path, *drawn, "--json", "--seed", str(first["seed"]))
+        assert json.loads(out)["token_ids"] == first["token_ids"]
+        _, _, err = said(capsys, tmp_path, *drawn, "--seed", "5")
+        assert err.splitlines()[-1] == "seed     5"
+
+
+def test_an_answer_that_no_seed_changes_tells_none(capsys: Capture, home: Path, model: str) -> None:
+    for flags in ([], ["--beams", "2"]):
+        assert "\nseed" not in said(capsys, home, "-m", model, *flags)[2]
+        assert "seed" not in json.loads(said(capsys, home, "-m", model, "--json", *flags)[1])
 
 
 def test_peaks_below_what_a_phase_did_are_measured_again(capsys: Capture, home: Path, model: str) -> None:

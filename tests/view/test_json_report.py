@@ -14,6 +14,11 @@ from twostroke.view.drafts import drafts_json
 from twostroke.view.json_report import json_report
 
 
+def test_a_seed_is_told_where_the_answer_was_drawn() -> None:
+    plain = json_report(make_result(), make_report())
+    assert json_report(make_result(), make_report(), with_seed=True) == {**plain, "seed": 11}
+
+
 def test_the_whole_object() -> None:
     assert json_report(make_result(), make_report()) == {
         "text": "Blue.",

@@ -65,6 +65,12 @@ def test_one_token_and_one_block_are_singular() -> None:
     assert line_of("end", lines) == "end      stop; 1 prompt token (0 cached), 1 answer token"
 
 
+def test_the_seed_of_a_drawn_answer_is_the_last_line() -> None:
+    lines = phase_report_lines(make_result(seed=2**53 - 1), make_report(), with_seed=True)
+    assert lines[-1] == "seed     9007199254740991"
+    assert lines[:-1] == phase_report_lines(make_result(), make_report())
+
+
 @pytest.mark.parametrize(
     ("stop_reason", "shown"),
     [(7, "token 7"), ("a\nb", "'a\\nb'"), ("x" * 99, "'xxxxxxxxxxxx..."), ("\U0001f600", "'\\U0001f600'")],

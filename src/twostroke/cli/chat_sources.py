@@ -96,7 +96,8 @@ class LoadedSource:
 
         def phases() -> list[str]:
             with self._on_interrupt(interrupt):  # the machine may have to be measured first
-                return phase_report_lines(result, self._llm.report(result, peaks_of(self._llm, result, self._config)))
+                report = self._llm.report(result, peaks_of(self._llm, result, self._config))
+                return phase_report_lines(result, report, with_seed=params.is_drawn)
 
         return Spoken(
             text=result.answer.content,

@@ -261,7 +261,8 @@ def answer_and_report(
 ) -> Result:
     """Stream the answer to stdout, then the report to stderr."""
     result = answer_quietly(llm, asked, params, config, num_tries=num_tries)
-    lines = phase_report_lines(result, llm.report(result, peaks_of(llm, result, config)))
+    report = llm.report(result, peaks_of(llm, result, config))
+    lines = phase_report_lines(result, report, with_seed=params.is_drawn)
     Terminal.of(sys.stderr, config).write_lines(["", *lines])
     return result
 
@@ -280,7 +281,7 @@ def answer_json(llm: "LLM", asked: Asked, params: SamplingParams, config: Config
     """One object on stdout once the answer has ended."""
     result = follow(submitter(llm, asked, params, num_tries), lambda text: None)
     report = llm.report(result, peaks_of(llm, result, config))
-    shown = json_report(result, report, with_logprobs=params.logprobs is not None)
+    shown = json_report(result, report, with_logprobs=params.logprobs is not None, with_seed=params.is_drawn)
     sys.stdout.write(json.dumps(shown, ensure_ascii=False, allow_nan=False) + "\n")
     return result
 
@@ -291,7 +292,7 @@ def submitter(
     """What starts the request, or all tries of it."""
     if num_tries == 1:
         return lambda on_event: llm.submit(asked, params, on_event=on_event)
-    scored = dataclasses.replace(params, logprobs=params.logprobs or 0)
+    scored = dataclasses.replace(params.with_seed(), logprobs=params.logprobs or 0)
     return lambda on_event: Tries(llm, asked, scored, num_tries=num_tries, on_event=on_event)
 
 

@@ -9,9 +9,11 @@ from twostroke.core.step import ScoredToken, TokenLogprob
 from twostroke.view.drafts import drafts_json
 
 
-def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = False) -> dict[str, Any]:
+def json_report(
+    result: Result, report: PhaseReport, *, with_logprobs: bool = False, with_seed: bool = False
+) -> dict[str, Any]:
     """The object of `twostroke run --json`; `logprobs`, `prompt_logprobs`, `speculation` and `beams` only
-    when they were asked for, `answer` where the text holds reasoning or calls."""
+    when they were asked for, `seed` of a drawn answer, `answer` where the text holds reasoning or calls."""
     usage, kv = result.usage, result.kv
     decode = _phase(report.decode) | {"tpot_s": report.decode.tpot_s}
     shown: dict[str, Any] = {
@@ -30,6 +32,8 @@ def json_report(result: Result, report: PhaseReport, *, with_logprobs: bool = Fa
         "e2e_s": result.timing.e2e_s,
         "ledger": json_ledger(result.ledger),
     }
+    if with_seed:
+        shown["seed"] = result.seed
     if with_logprobs:
         shown["logprobs"] = _logprobs(result)
     if result.prompt_logprobs:

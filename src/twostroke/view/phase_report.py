@@ -17,8 +17,11 @@ MAX_STOP = 16  # characters of a stop string that the last line repeats
 COLUMNS = "{:<9}{:>8}{:>11}{:>9}{:>11}  {:<10}{:>8}"
 
 
-def phase_report_lines(result: Result, report: PhaseReport) -> list[str]:
-    """Every number is measured on this machine; `of peak` is None (-) until the peaks are known."""
+def phase_report_lines(result: Result, report: PhaseReport, *, with_seed: bool = False) -> list[str]:
+    """Every number is measured on this machine; `of peak` is None (-) until the peaks are known.
+
+    with_seed: the answer was drawn, and its seed draws it again.
+    """
     lines = [
         COLUMNS.format("measured", "tokens", "time", "tok/s", "TPOT", "bound by", "of peak"),
         _phase_line("prefill", report.prefill),
@@ -31,6 +34,8 @@ def phase_report_lines(result: Result, report: PhaseReport) -> list[str]:
         lines += _drafts_lines(result.speculation)
     lines.append(_kv_line(result))
     lines.append(_end_line(result))
+    if with_seed:
+        lines.append(f"{'seed':<9}{result.seed}")
     return lines
 
 

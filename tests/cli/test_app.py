@@ -67,6 +67,14 @@ def test_help_lists_the_commands(capsys: Capture) -> None:
         (["run", "--seed", "1.5", "hi"], "Invalid value for '--seed': it must be a whole number;"),
         (["run", "--top-p", "much", "hi"], "Invalid value for '--top-p': it must be a number;"),
         (["run", "hi", "you", "there"], "Text of several words wants quotes, these were left over: (you there);"),
+        (["run", "hi", "-m"], "Option '-m' requires an argument;"),
+        (["serve", "smollm2:135m"], "What is no flag is left over (smollm2:135m): a model is named with -m;"),
+        (["dyno", "smollm2:135m"], "What is no flag is left over (smollm2:135m): a model is named with -m;"),
+        (["bench", "smollm2:135m"], "No such command 'smollm2:135m': a model is named with -m;"),
+        (["embed", "smollm2:135m", "hello"], "Missing option '--model' / '-m';"),
+        (["pull", "-m", "smollm2:135m"], "No such option: -m: the name stands here without one;"),
+        (["delete", "--model", "smollm2:135m"], "No such option: --model: the name stands here without one;"),
+        (["models", "-m", "smollm2:135m"], "No such option: -m;"),
         (["pull"], "Missing argument"),
         (["serve", "--max-requests", "0"], "Invalid value for '--max-requests': it must be at least 1;"),
         (["serve", "--drain-s", "-1"], "Invalid value for '--drain-s': it must be at least 0;"),
@@ -78,6 +86,22 @@ def test_a_wrong_command_line_names_the_part(capsys: Capture, arguments: list[st
     assert said in line
     command = " ".join(["twostroke", *(word for word in arguments[:1] if word != "rnu")])
     assert line.endswith(f"; {command} --help shows what there is")
+
+
+@pytest.mark.parametrize("command", ["chat", "show"])
+def test_a_model_may_be_named_with_or_without_its_flag_but_once(capsys: Capture, command: str) -> None:
+    for named in (["none"], ["-m", "none"], ["--model", "none"]):
+        assert complaint(capsys, command, *named).startswith("there is no model and no file 'none'")
+    line = complaint(capsys, command, "none", "-m", "other")
+    assert line == "the model is named twice, none and with --model other: keep one"
+
+
+def test_showing_nothing_says_what_to_show(capsys: Capture) -> None:
+    assert complaint(capsys, "show").startswith("no model is named: twostroke show MODEL")
+
+
+def test_a_flag_without_its_value_names_the_help_of_its_command(capsys: Capture) -> None:
+    assert complaint(capsys, "bench", "serve", "--url").endswith("; twostroke bench serve --help shows what there is")
 
 
 def test_a_wrong_flag_of_a_command_below_another_names_the_help_of_that_one(capsys: Capture) -> None:

@@ -29,10 +29,12 @@ from twostroke.errors import PromptError, TwostrokeError
 from twostroke.view.terminal import speak_utf8
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+LEFT_OVER, NO_COMMAND = "Got unexpected extra argument(s)", "No such command"
+NO_MODEL_OPTION = ("No such option: -m", "No such option: --model")
 PLAIN_WORDS = {  # for those of the command-line library
     "Input should be a valid integer, unable to parse string as an integer": "it must be a whole number",
     "Input should be a valid number, unable to parse string as a number": "it must be a number",
-    "Got unexpected extra argument(s)": "Text of several words wants quotes, these were left over:",
+    LEFT_OVER: "Text of several words wants quotes, these were left over:",
     "Input should be greater than or equal to": "it must be at least",
     "Input should be less than or equal to": "it must be at most",
 }
@@ -90,12 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` default to those of the process."""
     speak_utf8()
     logging.basicConfig(format="twostroke: %(message)s", level=logging.WARNING)
+    given: list[str] = []
     try:
         given = [utf8_argument(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
         code = typer.main.get_command(app).main(args=given, prog_name="twostroke", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
-        return fail(misread(error), ExitCode.USER_MISTAKE)
+        return fail(misread(error, given), ExitCode.USER_MISTAKE)
     except TwostrokeError as error:
         return fail(in_flags(error), code_of(error))
     except (OutputClosed, BrokenPipeError):
@@ -111,14 +114,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else ExitCode.DONE
 
 
-def misread(error: typer.TyperException) -> str:
-    """What is wrong with a command line, and the help of the command it was meant for."""
+def misread(error: typer.TyperException, given: Sequence[str]) -> str:
+    """What is wrong with a command line, where else a model is named, and the help of the command it was meant for."""
     said = error.format_message().rstrip(".")
-    for words, plain in PLAIN_WORDS.items():
-        said = said.replace(words, plain)
-    context = getattr(error, "ctx", None)  # of the command that could not read its arguments
-    command = "twostroke" if context is None else context.command_path
-    return f"{said}; {command} --help shows what there is"
+    path, command = command_of(given)
+    flag = next((min(each.opts, key=len) for each in command.params if each.name == "model" and each.opts), None)
+    takes_text = any(each.param_type_name == "argument" for each in command.params)
+    if flag is not None and not takes_text and said.startswith((LEFT_OVER, NO_COMMAND)):
+        said = f"{said.replace(LEFT_OVER, 'What is no flag is left over')}: a model is named with {flag}"
+    elif takes_text and said.startswith(NO_MODEL_OPTION):
+        said = f"{said.partition(' (')[0]}: the name stands here without one"
+    for theirs, plain in PLAIN_WORDS.items():
+        said = said.replace(theirs, plain)
+    return f"{said}; {path} --help shows what there is"
+
+
+def command_of(given: Sequence[str]) -> tuple[str, Any]:
+    """The command that a line means, as far as it names one: how it is called, and what it takes."""
+    path, command = "twostroke", typer.main.get_command(app)
+    for word in given:
+        below = getattr(command, "commands", {})
+        if word not in below:
+            break
+        path, command = f"{path} {word}", below[word]
+    return path, command
 
 
 def utf8_argument(argument: str) -> str:

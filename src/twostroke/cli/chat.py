@@ -12,7 +12,7 @@ from twostroke.cli.conversation import Conversation
 from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.exit_code import code_of
 from twostroke.cli.interrupts import Interrupts, interrupt
-from twostroke.cli.loading import ContextOption, KVOption, ThreadsOption, load
+from twostroke.cli.loading import ContextOption, KVOption, SameModelOption, ThreadsOption, load, one_name
 from twostroke.cli.run import said_params
 from twostroke.config import Config, resolve
 from twostroke.errors import ConfigError
@@ -28,6 +28,7 @@ HISTORY = "chat_history"  # in the cache directory
 def chat(
     model: Annotated[str | None, typer.Argument(help="A model as for run; with --url its name there.")] = None,
     *,
+    same_model: SameModelOption = None,
     url: Annotated[str | None, typer.Option(help="Talk to a running server instead of loading a model.")] = None,
     api_key: Annotated[str | None, typer.Option(help="With --url: sent as a bearer token.")] = None,
     system: Annotated[str | None, typer.Option(help="System message of the conversation.")] = None,
@@ -38,6 +39,7 @@ def chat(
     threads: ThreadsOption = None,
 ) -> None:
     """Talk with a model. /help lists the commands; Ctrl-C ends an answer, Ctrl-D the chat."""
+    model = one_name(model, same_model)
     settings = said_params(temperature=temperature, max_tokens=max_tokens)
     if url is not None and (context, kv, threads) != (None, None, None):
         raise ConfigError(

@@ -9,6 +9,7 @@ import typer
 from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.terms import ask_terms
 from twostroke.config import Config
+from twostroke.errors import ConfigError
 from twostroke.model.catalog import resolve_model
 from twostroke.view.progress import Progress
 from twostroke.view.terminal import Terminal
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 ModelOption = Annotated[
     str, typer.Option("--model", "-m", help="A name (twostroke models lists them), a file or a folder.")
+]
+SameModelOption = Annotated[
+    str | None, typer.Option("--model", "-m", help="The same, as other commands are told.", show_default=False)
 ]
 ContextOption = Annotated[int | None, typer.Option(help="Most tokens of prompt and answer together.")]
 KVOption = Annotated[str | None, typer.Option(help="Precision of the KV cache: bf16 (default), f16, f32, int8.")]
@@ -30,6 +34,13 @@ DraftModelOption = Annotated[
     typer.Option(help="A smaller model of the same vocabulary that guesses ahead for the (first) model."),
 ]
 ThreadsOption = Annotated[int | None, typer.Option(help="As the dyno found best, else one per core.")]
+
+
+def one_name(argument: str | None, option: str | None) -> str | None:
+    """The model of a command that is told it either way. Raises ConfigError where both are said."""
+    if argument is not None and option is not None:
+        raise ConfigError(f"the model is named twice, {argument} and with --model {option}: keep one")
+    return option if argument is None else argument
 
 
 def find_model(name: str, *, config: Config, quiet: bool) -> Path:

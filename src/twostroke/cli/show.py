@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from twostroke.cli.entry import leaving_on_interrupt
-from twostroke.cli.loading import find_model
+from twostroke.cli.loading import SameModelOption, find_model, one_name
 from twostroke.config import resolve
 from twostroke.errors import ConfigError, ModelFileError
 
@@ -19,8 +19,9 @@ PREFILL_TOKENS = 512  # a model made for less shows a prefill of its whole conte
 
 
 def show(
-    model: Annotated[str, typer.Argument(help="A name, a file or a folder.")],
+    model: Annotated[str | None, typer.Argument(help="A name, a file or a folder.", show_default=False)] = None,
     *,
+    same_model: SameModelOption = None,
     prompt: Annotated[
         int | None, typer.Option("--prompt", "-p", min=1, help=f"Tokens of the prefill (default {PREFILL_TOKENS}).")
     ] = None,
@@ -32,6 +33,9 @@ def show(
     ] = False,
 ) -> None:
     """Print a model's ops, shapes, operations and bytes per phase. Nothing is run."""
+    name = one_name(model, same_model)
+    if name is None:
+        raise ConfigError("no model is named: twostroke show MODEL; twostroke models lists some")
     with leaving_on_interrupt():  # NumPy and whoever reads models: a tenth of a second
         from twostroke.model.families import build_program
         from twostroke.model.finite import check_finite
@@ -40,7 +44,7 @@ def show(
         from twostroke.program.reader import Precision
     if kv not in get_args(Precision):
         raise ConfigError(f"--kv is {kv!r}: it must be one of {', '.join(get_args(Precision))}")
-    source = open_model(find_model(model, config=resolve(), quiet=as_json))
+    source = open_model(find_model(name, config=resolve(), quiet=as_json))
     program = build_program(source)
     checked = check_finite(source) if check else None
     if checked is not None and checked.bad:

@@ -16,16 +16,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import llama_cpp
 import numpy as np
 import numpy.typing as npt
 
 from twostroke.llm import LLM
-from twostroke.measure.llama_cpp_peer import quiet_log
 from twostroke.model.open import open_model
 from twostroke.program.program import BoundStep, Program
 from twostroke.program.reader import KVSpec
 from twostroke.program.reference import ReferenceReader
+
+try:
+    import llama_cpp
+
+    from twostroke.measure.llama_cpp_peer import quiet_log
+except ImportError as error:
+    raise SystemExit(f"{__doc__}\n{error.name} is missing: pip install '.[bench]'") from None
 
 WINDOW = 512  # tokens evaluated together, each window from an empty cache
 BLOCK = 64  # tokens that the bootstrap draws together

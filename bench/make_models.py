@@ -14,12 +14,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import gguf
-import llama_cpp
 import numpy as np
 import numpy.typing as npt
-from gguf import GGMLQuantizationType as Type, TokenType
-from llama_cpp._ggml import libggml
+
+try:
+    import gguf
+    import llama_cpp
+    from gguf import GGMLQuantizationType as Type, TokenType
+    from llama_cpp._ggml import libggml
+except ImportError as error:
+    raise SystemExit(f"{__doc__}\n{error.name} is missing: pip install '.[bench]'") from None
 
 POOL_BLOCKS = 1 << 15  # no two rows alike, and quantised in a second
 DEVIATION = 0.02  # of weights, as models are initialised: activations stay in range through all layers

@@ -6,6 +6,7 @@ The law is that a decode step with the usual parameters takes at most 5 % longer
 most 10 %. Times are of the thread's own CPU, the best of several runs.
 """
 
+import argparse
 from time import thread_time
 
 import numpy as np
@@ -46,8 +47,16 @@ def time_row(vocab_size: int, params: SamplingParams, *, isa: str, peak: float) 
     return 1e6 * min(times)
 
 
-for isa in _native.usable_isas():
-    for vocab_size in (49_152, 151_936):
-        for shape, peak in (("peaked", 3.0), ("flat", 0.0)):
-            times = [f"{name} {time_row(vocab_size, wish, isa=isa, peak=peak):.1f}" for name, wish in WISHES.items()]
-            print(f"{isa}, {vocab_size} tokens, {shape}, us: {', '.join(times)}")
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    for isa in _native.usable_isas():
+        for vocab_size in (49_152, 151_936):
+            for shape, peak in (("peaked", 3.0), ("flat", 0.0)):
+                times = [
+                    f"{name} {time_row(vocab_size, wish, isa=isa, peak=peak):.1f}" for name, wish in WISHES.items()
+                ]
+                print(f"{isa}, {vocab_size} tokens, {shape}, us: {', '.join(times)}")
+
+
+if __name__ == "__main__":
+    main()

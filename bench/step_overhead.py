@@ -6,6 +6,7 @@ The target is 60 + 10 x rows microseconds. Times are of the thread's own CPU, th
 a shared machine only ever adds to them.
 """
 
+import argparse
 from time import thread_time
 
 import numpy as np
@@ -106,6 +107,7 @@ def step_seconds(*, rows: int, waiting: int) -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for rows, waiting in CASES:
         seconds = step_seconds(rows=rows, waiting=waiting)
         print(f"{rows:3} rows, {waiting:3} waiting: {seconds * 1e6:6.1f} us, the target is {60 + 10 * rows}")

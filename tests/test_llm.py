@@ -123,13 +123,13 @@ def test_results_come_in_the_order_of_the_prompts(llm: LLM) -> None:
         ("", None),
         ([], "the prompt is empty"),
         ([[]], "the prompt is empty"),
-        (7, "the prompt is a int"),
-        (None, "the prompt is a NoneType"),
-        ([1.5], "the prompt is a float"),
+        (7, "the prompt is of type int"),
+        (None, "the prompt is of type NoneType"),
+        ([1.5], "the prompt is of type float"),
         ([True], "whole numbers only"),
         ([5, -1], r"prompt\[1\] is -1"),
         ([512], r"prompt\[0\] is 512: the vocabulary has ids 0 to 511"),
-        ([{"role": "user"}], "the prompt is a dict"),
+        ([{"role": "user"}], "the prompt is of type dict"),
     ],
 )
 def test_prompts_that_are_none_are_refused(llm: LLM, prompts: Any, words: str | None) -> None:
@@ -138,6 +138,21 @@ def test_prompts_that_are_none_are_refused(llm: LLM, prompts: Any, words: str | 
         return
     with pytest.raises(PromptError, match=words):
         llm.generate(prompts)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"role": "user"}, r"messages\[0\]\.content is missing: it must be text or a list of text parts"),
+        ({"role": "user", "content": None}, r"messages\[0\]\.content is missing"),
+        ({"role": "user", "content": 7}, r"messages\[0\]\.content is of type int"),
+        ({"role": "assistant", "tool_calls": []}, r"messages\[0\]\.content is missing"),
+    ],
+)
+def test_a_message_that_says_nothing_is_named(llm: LLM, message: dict[str, Any], words: str) -> None:
+    with pytest.raises(PromptError, match=words) as refused:
+        llm.chat([message])
+    assert refused.value.field == "messages[0].content"
 
 
 def test_a_bad_prompt_among_good_ones_leaves_nothing_running(llm: LLM) -> None:
@@ -585,7 +600,7 @@ def test_logits_are_those_the_greedy_choice_is_made_from(random_llm: LLM) -> Non
         ({"arrival_s": 1e30}, r"arrival_s is 1e\+30"),
         ({"arrival_s": "now"}, "arrival_s is 'now'"),
         ({"arrival_s": True}, "arrival_s is True"),
-        ({"on_event": 7}, "on_event is a int: it must be a function of one event"),
+        ({"on_event": 7}, "on_event is of type int: it must be a function of one event"),
     ],
 )
 def test_options_of_a_request_that_cannot_be_are_refused(llm: LLM, options: dict[str, Any], words: str) -> None:

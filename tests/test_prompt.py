@@ -65,7 +65,9 @@ def test_everything_else_passes(prompt: Any) -> None:
 
 @pytest.mark.parametrize(("prompts", "kind"), [(5, "int"), (None, "NoneType"), ({"a": 1}, "dict"), ({1, 2}, "set")])
 def test_what_has_no_order_is_no_prompt(prompts: Any, kind: str) -> None:
-    with pytest.raises(PromptError, match=f"the prompt is a {kind}: it must be text, token ids or a list of either"):
+    with pytest.raises(
+        PromptError, match=f"the prompt is of type {kind}: it must be text, token ids or a list of either"
+    ):
         several(prompts)
 
 

@@ -149,6 +149,7 @@ class ChatPrompts:
         if not isinstance(message, Mapping) or self._template.source is None:
             return message
         place = f"messages[{index}]"
+        _check_content(message, place)
         if message.get("role") == "tool" and not self._traits.keeps_results:
             raise PromptError(
                 f"{place} has the role tool, which this model's chat template does not show: "
@@ -220,6 +221,18 @@ class ChatPrompts:
                 "reasoning_effort and chat_template_kwargs say the same: send one of them", field="reasoning_effort"
             )
         return found
+
+
+def _check_content(message: Mapping[str, Any], place: str) -> None:
+    """Text, whole or in parts; templates stumble over anything else. A message of calls may say nothing."""
+    content = message.get("content")
+    if content is None and message.get("tool_calls"):
+        return
+    if not isinstance(content, str | list | tuple):
+        told = "missing" if content is None else f"of type {type(content).__name__}"
+        raise PromptError(
+            f"{place}.content is {told}: it must be text or a list of text parts", field=f"{place}.content"
+        )
 
 
 def _structure(source: str) -> Structure:

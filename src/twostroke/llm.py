@@ -632,7 +632,9 @@ class LLM:
     def _check_params(self, params: object, on_event: object) -> None:
         """What SamplingParams cannot know: the vocabulary, and that they are there at all."""
         if not isinstance(params, SamplingParams):
-            raise ParamsError(f"params is a {type(params).__name__}: it must be SamplingParams or None", field="params")
+            raise ParamsError(
+                f"params is of type {type(params).__name__}: it must be SamplingParams or None", field="params"
+            )
         size = min(self.program.vocab_size, self.tokenizer.vocab_size)
         named = {
             "stop_token_ids": params.stop_token_ids,
@@ -645,7 +647,7 @@ class LLM:
                     raise ParamsError(f"{field} has {token_id}: the vocabulary has ids 0 to {size - 1}", field=field)
         if on_event is not None and not callable(on_event):
             raise ParamsError(
-                f"on_event is a {type(on_event).__name__}: it must be a function of one event, or None",
+                f"on_event is of type {type(on_event).__name__}: it must be a function of one event, or None",
                 field="on_event",
             )
 

@@ -29,7 +29,9 @@ def several(prompts: Any) -> list[Any]:
     if isinstance(prompts, str):
         return [prompts]
     if not isinstance(prompts, Sequence):
-        raise PromptError(f"the prompt is a {type(prompts).__name__}: it must be text, token ids or a list of either")
+        raise PromptError(
+            f"the prompt is of type {type(prompts).__name__}: it must be text, token ids or a list of either"
+        )
     if all(isinstance(prompt, int) for prompt in prompts):
         return [prompts]
     return list(prompts)

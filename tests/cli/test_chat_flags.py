@@ -59,6 +59,6 @@ def test_a_file_that_is_not_there_is_one_plain_sentence(tmp_path: Path) -> None:
 def test_variables_of_the_template_are_an_object(tmp_path: Path) -> None:
     with pytest.raises(ParamsError) as refusal:
         said_chat(QUESTION, template_kwargs="[1]")
-    assert in_flags(refusal.value).startswith("--template-kwargs is a list")
+    assert in_flags(refusal.value).startswith("--template-kwargs is of type list")
     with pytest.raises(ConfigError, match="--template-kwargs is no JSON"):
         said_chat(QUESTION, template_kwargs="{")

@@ -301,8 +301,8 @@ def test_a_dropped_or_wordless_last_message_cannot_be_continued() -> None:
     ("messages", "words"),
     [
         ([], "messages is empty"),
-        ("hi", "messages is a str"),
-        (None, "messages is a NoneType"),
+        ("hi", "messages is of type str"),
+        (None, "messages is of type NoneType"),
         (["hi"], r"messages\[0\] must be an object with a text field 'role'"),
         ([{"role": "user", "content": ""}, {"content": "x"}], r"messages\[1\]"),
     ],

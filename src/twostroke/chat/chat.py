@@ -96,7 +96,7 @@ class Chat:
 def _check_variables(variables: object) -> None:
     name = "chat_template_kwargs"
     if not isinstance(variables, Mapping):
-        raise ParamsError(f"{name} is a {type(variables).__name__}: it must be an object", field=name)
+        raise ParamsError(f"{name} is of type {type(variables).__name__}: it must be an object", field=name)
     for key in variables:
         if not isinstance(key, str) or not key.isidentifier():
             raise ParamsError(f"{name} has {key!r:.80}, which names no variable of a template", field=name)

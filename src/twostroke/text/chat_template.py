@@ -204,7 +204,9 @@ def _place(error: BaseException) -> str:
 def _checked_messages(messages: object) -> list[dict[str, Any]]:
     """Own copies of the messages, safe to mark."""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        raise PromptError(f"messages is a {type(messages).__name__}: it must be a list of messages", field="messages")
+        raise PromptError(
+            f"messages is of type {type(messages).__name__}: it must be a list of messages", field="messages"
+        )
     if not messages:
         raise PromptError("messages is empty: a conversation needs at least one message", field="messages")
     for index, message in enumerate(messages):

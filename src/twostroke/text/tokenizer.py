@@ -101,7 +101,7 @@ class Tokenizer:
         not doubled. The ids may be empty; `encode_prompt` refuses that.
         """
         if not isinstance(text, str):
-            raise PromptError(f"the prompt is a {type(text).__name__}: it must be text, token ids or messages")
+            raise PromptError(f"the prompt is of type {type(text).__name__}: it must be text, token ids or messages")
         text = _SURROGATE.sub("\ufffd", text)
         return self.encode_pieces(self.control.split(text) if allow_control else [text], add_bos=add_bos)
 
@@ -140,7 +140,7 @@ class Tokenizer:
 
     def _checked(self, ids: object) -> list[int]:
         if not isinstance(ids, Sequence) or isinstance(ids, bytes | bytearray):
-            raise PromptError(f"the prompt is a {type(ids).__name__}: it must be text, token ids or messages")
+            raise PromptError(f"the prompt is of type {type(ids).__name__}: it must be text, token ids or messages")
         for position, token_id in enumerate(ids):
             if isinstance(token_id, bool) or not isinstance(token_id, int):
                 raise PromptError(f"prompt[{position}] is {token_id!r}: a prompt of ids holds whole numbers only")

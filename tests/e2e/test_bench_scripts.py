@@ -14,7 +14,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 def helped(script: str, *paths: Path) -> tuple[int, str, str]:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [*paths, Path(twostroke.__file__).parents[1]]))}
-    command = [sys.executable, BENCH / f"{script}.py", "--help"]
+    command = [sys.executable, str(BENCH / f"{script}.py"), "--help"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
 

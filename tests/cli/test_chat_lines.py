@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.chat_builders import typing
-from twostroke.cli.chat_lines import history_in, keys_kept, piped_line, read_question, typed_line
+from twostroke.cli.chat_lines import history_in, keys_kept, keys_unseen, piped_line, read_question, typed_line
 from twostroke.errors import PromptError
 
 
@@ -102,6 +102,21 @@ def test_ctrl_d_waits_on_a_terminal_that_nobody_reads(monkeypatch: pytest.Monkey
         assert termios.tcgetattr(slave) == before
         keys.write(b"\x04")
         assert os.read(slave, 10) == b""
+
+
+def test_a_key_pressed_while_an_answer_comes_leaves_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there for whoever reads next, and the terminal is as it was."""
+    pytest.importorskip("readline")
+    master, slave = pty.openpty()
+    with open(master, "r+b", buffering=0) as keys, open(slave) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        before = termios.tcgetattr(slave)
+        with keys_unseen():
+            keys.write(b"a\n")
+            assert os.read(slave, 10) == b"a\n"
+            os.write(slave, b"the answer")
+            assert keys.read(10) == b"the answer"
+        assert termios.tcgetattr(slave) == before
 
 
 def test_without_a_line_editor_the_terminal_goes_on_making_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,8 @@ def test_ctrl_c_ends_an_answer_that_would_go_on_and_ctrl_d_the_chat(tmp_path: Pa
         typist.type(b"hi\n")
         typist.wait_for(b"zxzxzx")
         typist.type(CTRL_C)
+        typist.wait_for(b"/retry asks again")
+        assert b"^C" not in typist.sent, "a key is no part of the answer"
         typist.wait_for_prompt(b"/retry asks again")
         typist.type(b"/set max_tokens 7\n")
         typist.wait_for_prompt(b"max_tokens 7\x1b[0m")

@@ -1,13 +1,13 @@
 """`twostroke chat`: a conversation in the terminal, with a model loaded here or behind a running server."""
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from twostroke.cli.answer import cancel_on_interrupt
-from twostroke.cli.chat_lines import history_in, keys_kept, piped_line, typed_line
+from twostroke.cli.chat_lines import history_in, keys_kept, keys_unseen, piped_line, typed_line
 from twostroke.cli.conversation import Conversation
 from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.exit_code import code_of
@@ -78,6 +78,7 @@ def talk(source: "Source", conversation: Conversation, config: Config, *, interr
         note=notes.write_lines,
         aside=notes.write_aside,
         is_typed=interrupts is not None,
+        while_answering=nullcontext if interrupts is None else keys_unseen,
     )
     if interrupts is None:
         session.run(piped_line)

@@ -7,7 +7,7 @@ import os
 import sys
 import termios
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from twostroke.errors import PromptError
@@ -93,19 +93,28 @@ def history_in(file: Path) -> Iterator[None]:
         readline.clear_history()
 
 
-@contextmanager
-def keys_kept() -> Iterator[None]:
+def keys_kept() -> AbstractContextManager[None]:
     """Keys pressed while nobody reads wait for the line editor as they are.
 
     A terminal that gathers lines makes a NUL of Ctrl-D, which the editor, when its turn comes, takes for no end.
     """
-    if "readline" not in sys.modules:  # then input() needs the terminal's own lines
+    return _terminal_without(termios.ICANON)
+
+
+def keys_unseen() -> AbstractContextManager[None]:
+    """Keys pressed while an answer comes, Ctrl-C above all, leave no mark in it; the line editor shows them later."""
+    return _terminal_without(termios.ECHO)
+
+
+@contextmanager
+def _terminal_without(local_flag: int) -> Iterator[None]:
+    if "readline" not in sys.modules:  # then input() needs the terminal's own lines, which it shows by itself
         yield
         return
     before = termios.tcgetattr(sys.stdin)
-    kept = [*before]
-    kept[3] &= ~termios.ICANON
-    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, kept)
+    changed = [*before]
+    changed[3] &= ~local_flag
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, changed)
     try:
         yield
     finally:

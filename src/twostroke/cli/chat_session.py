@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from twostroke.cli.chat_lines import read_question
@@ -35,6 +36,7 @@ class ChatSession:
     note: Callable[[list[str]], None]
     aside: Callable[[str], None]
     is_typed: bool = True  # by a person, who leaves with Ctrl-D
+    while_answering: Callable[[], AbstractContextManager[None]] = nullcontext
     last: Spoken | None = None
     first_error: TwostrokeError | None = None  # of all that were told
 
@@ -86,7 +88,8 @@ class ChatSession:
         """Nothing of the conversation is left out to make it fit: what is too long is told."""
         screen = AnswerScreen(write=self.write, aside=self.aside)
         try:
-            spoken = self.source.answer(self.conversation.messages, self.conversation.settings, screen)
+            with self.while_answering():
+                spoken = self.source.answer(self.conversation.messages, self.conversation.settings, screen)
         except TwostrokeError:
             if screen.has_begun:
                 self.note(["", "what came of this answer is not kept; /retry asks again"])

@@ -90,7 +90,8 @@ def test_each_flag_arrives_alone(
         (["--url", "http://h", "-c", "1", "--body", "[1]"], "--body must be a JSON object"),
         (["--url", "http://h", "-c", "1", "--body", "{"], "--body is not JSON"),
         (["--url", "http://h", "-c", "1", "--body", "[" * 100_000], "--body is not JSON"),
-        (["--self-test", "--url", "http://h"], "--self-test brings its own server"),
+        (["--self-test", "--url", "http://h"], "--url is given beside --self-test, which has no use for it"),
+        (["--self-test", "-c", "4"], "--concurrency is given beside --self-test"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(capsys: Capture, arguments: list[str], words: str) -> None:

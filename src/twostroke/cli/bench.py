@@ -13,6 +13,7 @@ import typer
 
 from twostroke.cli.bench_kernels import bench_kernels
 from twostroke.cli.entry import leaving_on_interrupt
+from twostroke.cli.given_flags import given_flags, refuse_beside
 from twostroke.cli.loading import KVOption, ModelOption, ThreadsOption, find_model
 from twostroke.config import resolve
 from twostroke.errors import ConfigError
@@ -55,11 +56,11 @@ def bench(
     if context.invoked_subcommand is not None:
         return _refuse_options(context)
     if kernels:
-        _refuse_beside("kernels", context, used=("threads", "as_json"))
+        refuse_beside("kernels", context, used=("threads", "as_json"))
         bench_kernels(config=resolve(), threads=threads, as_json=as_json)
         return
     if kv_quality:
-        _refuse_beside("kv_quality", context, used=("model", "kv", "threads", "text", "as_json"))
+        refuse_beside("kv_quality", context, used=("model", "kv", "threads", "text", "as_json"))
         with leaving_on_interrupt():
             from twostroke.cli.bench_kv import bench_kv  # with all it stands on a third of a second
         return bench_kv(model=model, kv=kv, threads=threads, text=text, as_json=as_json)
@@ -92,24 +93,9 @@ def bench(
 
 def _refuse_options(context: typer.Context) -> None:
     """Options between `bench` and the command after it would be dropped."""
-    for flag in _given(context).values():
+    for flag in given_flags(context).values():
         command = context.invoked_subcommand
         raise ConfigError(f"{flag} stands before {command}: write bench {command} first")
-
-
-def _refuse_beside(mode: str, context: typer.Context, *, used: Sequence[str]) -> None:
-    """Options that another measurement would use would be dropped."""
-    given = _given(context)
-    idle = [flag for name, flag in given.items() if name not in (mode, *used)]
-    if idle:
-        raise ConfigError(f"{idle[0]} is given beside {given[mode]}, which has no use for it: leave one of them out")
-
-
-def _given(context: typer.Context) -> dict[str, str]:
-    """Parameters that stand on the command line, and their flags."""
-    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params if parameter.name}
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return {name: flags[name] for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
 
 
 @dataclass(frozen=True, slots=True)

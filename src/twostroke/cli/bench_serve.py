@@ -10,6 +10,7 @@ import typer
 
 from twostroke.cli.entry import leaving_on_interrupt
 from twostroke.cli.exit_code import ExitCode
+from twostroke.cli.given_flags import refuse_beside
 from twostroke.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def bench_serve(
+    context: typer.Context,
     *,
     url: Annotated[str | None, typer.Option(help="The server, like http://127.0.0.1:8000.", show_default=False)] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="Else the first the server lists.")] = None,
@@ -53,8 +55,7 @@ def bench_serve(
     """Send a load to a server and tell how it was answered. Errors are counted, never left out."""
     objective = said_objective(ttft_ms=ttft_ms, tpot_ms=tpot_ms)
     if self_test:
-        if url is not None:
-            raise ConfigError("--self-test brings its own server: leave out --url")
+        refuse_beside("self_test", context, used=("as_json",))
         return _self_test(as_json=as_json)
     if url is None:
         raise ConfigError("--url is missing: say where the server is, like --url http://127.0.0.1:8000")

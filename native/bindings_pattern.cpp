@@ -4,7 +4,6 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,7 +20,7 @@ namespace {
 using Rows = nb::ndarray<const int32_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>;
 using Labels = nb::ndarray<const bool, nb::shape<-1, 256>, nb::c_contig, nb::device::cpu>;
 
-void make_vocabulary(PatternVocabulary* place, const std::vector<nb::bytes>& tokens,
+void make_vocabulary(PatternVocabulary* made, const std::vector<nb::bytes>& tokens,
                      const std::vector<int32_t>& end_ids) {
     std::string texts;
     std::vector<size_t> ends;
@@ -31,7 +30,7 @@ void make_vocabulary(PatternVocabulary* place, const std::vector<nb::bytes>& tok
         ends.push_back(texts.size());
     }
     nb::gil_scoped_release without_gil;
-    new (place) PatternVocabulary(std::move(texts), std::move(ends), end_ids);
+    new (made) PatternVocabulary(std::move(texts), std::move(ends), end_ids);
 }
 
 template <class Row>
@@ -42,29 +41,23 @@ std::vector<Row> rows_of(const Rows& rows) {
     return read;
 }
 
-std::shared_ptr<PatternMasks> make_pattern(std::shared_ptr<PatternVocabulary> vocabulary,
-                                           const Rows& positions, std::vector<int32_t> first_stages,
-                                           const Rows& steps, const Labels& labels, uint32_t few_nodes) {
+std::shared_ptr<Pattern> make_pattern(std::shared_ptr<PatternVocabulary> vocabulary, const Rows& positions,
+                                      std::vector<int32_t> first_stages, const Rows& steps,
+                                      const Labels& labels, uint32_t few_nodes) {
     std::vector<Label> bytes(labels.shape(0));
     for (size_t label = 0; label < bytes.size(); ++label)
         for (size_t byte = 0; byte < 256; ++byte) bytes[label][byte] = labels(label, byte);
-    std::vector<PatternPosition> places = rows_of<PatternPosition>(positions);
-    std::vector<PatternStep> moves = rows_of<PatternStep>(steps);
+    std::vector<PatternPosition> read_positions = rows_of<PatternPosition>(positions);
+    const std::vector<PatternStep> read_steps = rows_of<PatternStep>(steps);
     nb::gil_scoped_release without_gil;
-    return std::make_shared<PatternMasks>(
-        std::move(vocabulary), PatternProgram(std::move(places), std::move(first_stages), moves, bytes),
-        few_nodes);
+    return std::make_shared<Pattern>(
+        std::move(vocabulary),
+        PatternProgram(std::move(read_positions), std::move(first_stages), read_steps, bytes), few_nodes);
 }
 
 nb::bytes mask_of(PatternPlace& place) {
     const MaskWords& words = place.mask();
     return nb::bytes(words.data(), words.size() * sizeof(uint32_t));
-}
-
-void keep(PatternPlace& place, const nb::bytes& mask) {
-    MaskWords words(mask.size() / sizeof(uint32_t));
-    std::memcpy(words.data(), mask.data(), words.size() * sizeof(uint32_t));
-    place.keep(std::move(words));
 }
 
 }  // namespace
@@ -74,27 +67,23 @@ void bind_pattern(nb::module_& m) {
                                   "A vocabulary for patterns; read once, shared by all.")
         .def("__init__", &make_vocabulary, nb::arg("tokens"), nb::kw_only(), nb::arg("end_ids"),
              "The bytes of each token by id, empty where text is not made of it.");
-    nb::class_<PatternMasks>(m, "Pattern",
-                             "A pattern over a vocabulary; answers that follow it share its masks.")
+    nb::class_<Pattern>(m, "Pattern", "A pattern over a vocabulary; answers that follow it share its masks.")
         .def(nb::new_(&make_pattern), nb::arg("vocabulary"), nb::kw_only(), nb::arg("positions").noconvert(),
              nb::arg("first_stages"), nb::arg("steps").noconvert(), nb::arg("labels").noconvert(),
              nb::arg("few_nodes"),
-             "`positions` [num_positions, 3]: kind, next, other; kind -1 forks, -2 is the end. "
-             "`first_stages` of "
-             "each kind. `steps` [num_steps, 3]: stage, label, next stage or -1. `labels` [num_labels, 256]. "
-             "Of a "
-             "vocabulary's trie `few_nodes` are looked at before tokens are grouped.")
-        .def_prop_ro("memory_bytes", &PatternMasks::memory_bytes, "Of states and masks that are remembered.")
-        .def_prop_ro("num_looked", &PatternMasks::num_looked, "Nodes of tries looked at for masks so far.");
+             "`positions` [num_positions, 3]: kind, next, other; kind -1 forks, -2 is the end. The first "
+             "stage "
+             "of each kind. `steps` [num_steps, 3]: stage, label, next stage or -1. `labels` [num_labels, "
+             "256]. "
+             "So many nodes of a vocabulary's trie are walked over before tokens are grouped.")
+        .def_prop_ro("memory_bytes", &Pattern::memory_bytes, "Of states and masks that are remembered.")
+        .def_prop_ro("num_walked", &Pattern::num_walked, "Nodes of tries walked over for masks so far.");
     nb::class_<PatternPlace>(m, "PatternPlace", "Where one answer is in a pattern.")
-        .def(nb::init<std::shared_ptr<PatternMasks>>(), nb::arg("pattern"))
+        .def(nb::init<std::shared_ptr<Pattern>>(), nb::arg("pattern"))
         .def("mask", &mask_of,
              "A bit per token id, id i in bit i % 32 of little-endian word i // 32. ValueError where nothing "
-             "may "
-             "come, or to find out would take too long.")
-        .def_prop_ro("wants_spelling", &PatternPlace::wants_spelling,
-                     "Whether one byte alone may come, and no mask was kept that says with which token.")
-        .def("keep", &keep, nb::arg("mask"), "A mask found elsewhere, for all answers that come here.")
+             "may come, and where it is too much to find out.")
+        .def_prop_ro("is_forced", &PatternPlace::is_forced, "Whether one byte alone may come.")
         .def("advance", &PatternPlace::advance, nb::arg("token_id"), "The answer grew by this token.")
         .def(
             "copy", [](const PatternPlace& place) { return PatternPlace(place); },

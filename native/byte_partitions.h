@@ -12,7 +12,8 @@ namespace twostroke {
 
 class BytePartitions {
   public:
-    explicit BytePartitions(PatternStates& states) : states_(states) {}
+    // Good until the states are forgotten.
+    explicit BytePartitions(PatternStates& states) : states_(&states) {}
 
     // The number of the state's partition; equal ones have one number.
     uint32_t of(uint32_t state);
@@ -24,7 +25,6 @@ class BytePartitions {
     // not.
     bool fits(uint32_t state, uint32_t partition);
     size_t memory_bytes() const { return memory_bytes_; }
-    void clear();
 
   private:
     using Partition = std::vector<uint32_t>;  // of each class the lowest one of its part
@@ -35,7 +35,7 @@ class BytePartitions {
     uint32_t find(uint32_t state);
     bool find_fit(uint32_t state, const Partition& partition);
 
-    PatternStates& states_;
+    PatternStates* states_;
     std::unordered_map<Partition, uint32_t, HashOfNumbers> numbers_;
     std::vector<const Partition*> partitions_;  // in numbers_
     std::vector<uint32_t> partition_of_;        // of each state, or kNone

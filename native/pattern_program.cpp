@@ -75,6 +75,7 @@ Places PatternProgram::start() {
 Places PatternProgram::behind(const Places& places, uint8_t byte_class) {
     Places found;
     ++turn_;
+    work_ += places.size() + 1;
     for (const uint32_t each : places) {
         const uint32_t position = each / num_stages_;
         if (positions_[position].kind == PatternPosition::kEnd) continue;
@@ -85,7 +86,6 @@ Places PatternProgram::behind(const Places& places, uint8_t byte_class) {
             found.push_back(place(static_cast<int32_t>(position), next));
     }
     std::sort(found.begin(), found.end());
-    found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
 }
 
@@ -94,6 +94,7 @@ void PatternProgram::enter(int32_t position, Places& places) {
     while (!ahead_.empty()) {
         const int32_t entered = ahead_.back();
         ahead_.pop_back();
+        ++work_;
         if (entered_[entered] == turn_) continue;
         entered_[entered] = turn_;
         const auto& [kind, next, other] = positions_[entered];

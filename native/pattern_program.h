@@ -49,6 +49,8 @@ class PatternProgram {
     // Where a pattern is before its first byte, and behind a byte of this class: ascending.
     Places start();
     Places behind(const Places& places, uint8_t byte_class);
+    // Places and forks gone through so far.
+    uint64_t work() const { return work_; }
     // Whether the text may end there.
     bool ends(const Places& places) const;
 
@@ -72,6 +74,7 @@ class PatternProgram {
     // While places are found: when a position was last entered.
     std::vector<uint64_t> entered_;
     uint64_t turn_ = 0;
+    uint64_t work_ = 0;
     std::vector<int32_t> ahead_;
 };
 

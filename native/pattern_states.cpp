@@ -7,9 +7,9 @@ namespace twostroke {
 PatternStates::PatternStates(PatternProgram program) : program_(std::move(program)) { clear(); }
 
 void PatternStates::clear() {
-    numbers_.clear();
-    places_.clear();
-    behind_.clear();
+    forget(numbers_);
+    forget(places_);
+    forget(behind_);
     memory_bytes_ = 0;
     find({});  // kDead
 }
@@ -26,7 +26,6 @@ uint32_t PatternStates::find(const Places& places) {
 }
 
 uint32_t PatternStates::find_behind(uint32_t state, uint8_t byte_class) {
-    work_ += places(state).size() + 1;
     const uint32_t found = find(program_.behind(places(state), byte_class));
     behind_[size_t{state} * program_.num_classes() + byte_class] = found;
     return found;

@@ -10,6 +10,12 @@
 
 namespace twostroke {
 
+// Empties it, and gives its memory back.
+template <class Container>
+void forget(Container& container) {
+    Container().swap(container);
+}
+
 struct HashOfNumbers {
     size_t operator()(const std::vector<uint32_t>& numbers) const;
 };
@@ -24,8 +30,8 @@ class PatternStates {
     const ByteClasses& class_of() const { return program_.class_of(); }
     uint32_t size() const { return static_cast<uint32_t>(places_.size()); }
     size_t memory_bytes() const { return memory_bytes_; }
-    // How many places were looked at to make them.
-    uint64_t work() const { return work_; }
+    // Places and forks gone through to make them so far.
+    uint64_t work() const { return program_.work(); }
 
     uint32_t start() { return find(program_.start()); }
     uint32_t find(const Places& places);
@@ -49,7 +55,6 @@ class PatternStates {
     std::vector<const Places*> places_;  // of each state, in numbers_
     std::vector<uint32_t> behind_;       // [size()][num_classes]
     size_t memory_bytes_ = 0;
-    uint64_t work_ = 0;
 };
 
 }  // namespace twostroke

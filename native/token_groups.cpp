@@ -83,7 +83,7 @@ class Joints {
 
 std::unique_ptr<const TokenGroups> group_tokens(const TokenTrie& trie, PatternStates& states,
                                                 BytePartitions& partitions, uint32_t state,
-                                                uint64_t most_work) {
+                                                const std::function<bool()>& is_too_much) {
     const size_t most_nodes = std::min(kMostNodes, trie.num_nodes() / 4);
     Joints joints(state);
     joints.partition(Joints::kRoot) = partitions.of(state);
@@ -99,7 +99,7 @@ std::unique_ptr<const TokenGroups> group_tokens(const TokenTrie& trie, PatternSt
         const uint32_t joint = path[node.depth] = joints.below(parent, key, states);
         if (trie.has_children(at) && joints.partition(joint) == TokenGroups::kLeaf)
             joints.partition(joint) = partitions.of(joints.state(joint));
-        if (joints.size() > most_nodes || states.work() > most_work) return nullptr;
+        if (joints.size() > most_nodes || is_too_much()) return nullptr;
         joints.give(joint, trie.ids(at));
         ++at;
     }

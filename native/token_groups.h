@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,9 +23,9 @@ struct TokenGroups {
     size_t memory_bytes() const;
 };
 
-// Null where there would be so many nodes that little is spared, or where it takes more work than that.
+// Null where there would be so many nodes that little is spared, and where it is too much.
 std::unique_ptr<const TokenGroups> group_tokens(const TokenTrie& trie, PatternStates& states,
                                                 BytePartitions& partitions, uint32_t state,
-                                                uint64_t most_work);
+                                                const std::function<bool()>& is_too_much);
 
 }  // namespace twostroke

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from twostroke import _native
-from twostroke.sample.grammar import LIMITS, GrammarCompiler, Words, _LibraryPlace, _PatternPlace
+from twostroke.sample.grammar import LIMITS, MAX_PATTERNS, GrammarCompiler, Words, _LibraryPlace, _PatternPlace
 from twostroke.sample.named_characters import named_characters
 from twostroke.sample.pattern import FEW_NODES, MAX_POSITIONS, PatternCompiler
 from twostroke.structure import Structure, StructureKind
@@ -195,13 +195,49 @@ def test_copies_go_their_own_ways() -> None:
     assert {words.tokens[index] for index in ids_of(here.mask())} == {b"b", b"c"}
 
 
+def test_copies_spell_forced_text_on_their_own() -> None:
+    words, here, library = words_and_places("[ab]cabcabcabc")
+    there = here.copy()
+    for place, letter in ((here, b"a"), (there, b"b")):
+        place.advance(words.tokens.index(letter))
+    library.advance(words.tokens.index(b"b"))
+    assert there._own.is_forced
+    assert library.mask().startswith(there.mask())
+
+
+def test_behind_an_end_token_only_end_tokens_come() -> None:
+    pattern = compile_alone("ab?")
+    assert pattern is not None
+    place = _native.PatternPlace(pattern)
+    place.advance(ord("a"))
+    for _ in range(3):
+        place.advance(256)
+        assert ids_of(place.mask()) == [256]
+        assert not place.is_forced
+    place.advance(ord("b"))
+    with pytest.raises(ValueError, match="no token goes on"):
+        place.mask()
+
+
+@pytest.mark.parametrize("token_id", [256, 257, ord("b")])
+def test_what_may_not_come_leaves_a_place_dead(token_id: int) -> None:
+    """An end too early, a token without text, another letter."""
+    tokens = [*(bytes([byte]) for byte in range(256)), b"", b""]
+    pattern = PatternCompiler(tokens, end_ids=[256], characters_of=named_characters).compile("ab?")
+    assert pattern is not None
+    place = _native.PatternPlace(pattern)
+    place.advance(token_id)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no token goes on"):
+            place.mask()
+        place.advance(ord("a"))
+
+
 def test_forced_text_is_spelled_as_the_tokenizer_would() -> None:
     words, ours, _ = words_and_places("[0-9]abababababababababababab")
     ours.advance(words.tokens.index(b"0"))
-    assert ours._own.wants_spelling
-    for place in (ours, ours.copy()):
-        assert [words.tokens[index] for index in ids_of(place.mask())] == [b"ab" * 12]
-        assert not place._own.wants_spelling, "kept for whoever comes here"
+    assert ours._own.is_forced
+    assert [words.tokens[index] for index in ids_of(ours.mask())] == [b"ab" * 12]
 
 
 # What is left to the library
@@ -219,7 +255,7 @@ def compile_alone(source: str) -> _native.Pattern | None:
         "a*?",
         f"a{{{MAX_POSITIONS}}}b",
         f"((a{{100}}){{100}}){{{MAX_POSITIONS}}}",
-        f"({'|' * 100}a){{100}}",
+        f"({'a|' * 50}b){{100}}",
         "a" * (MAX_POSITIONS + 1),
         "[^\\x00-\\u{10FFFF}]",
     ],
@@ -233,7 +269,14 @@ EVERY_CHARACTER_ANOTHER = "".join(f"[^{chr(0x4E00 + index)}]" for index in range
 
 @pytest.mark.parametrize(
     "source",
-    [f"a{{{MAX_POSITIONS // 2}}}", "(){1000000000}a", "((a{0}){9}){1000000}b", "a{0,1000}", EVERY_CHARACTER_ANOTHER],
+    [
+        f"a{{{MAX_POSITIONS // 2}}}",
+        "(){1000000000}a",
+        "((a{0}){9}){1000000}b",
+        "a{0,1000}",
+        "(a" + "()|" * 1300 + "){1000}",
+        EVERY_CHARACTER_ANOTHER,
+    ],
 )
 def test_what_is_large_but_bearable_is_followed_here(source: str) -> None:
     assert compile_alone(source) is not None
@@ -245,13 +288,31 @@ def test_a_pattern_is_kept_with_its_masks_for_the_next_request() -> None:
     made.compile(wish).allowed()
     pattern = made._pattern(wish.source)
     assert pattern is not None
-    looked = pattern.num_looked
+    walked = pattern.num_walked
     made.compile(wish).allowed()
     assert made._pattern(wish.source) is pattern
-    assert pattern.num_looked == looked
+    assert pattern.num_walked == walked
 
 
-# How much is looked at
+def test_few_patterns_are_kept() -> None:
+    _, made = compiler()
+    wishes = [f"[a-c]{{2,{count}}}" for count in range(2, 3 + MAX_PATTERNS)]
+    first = made._pattern(wishes[0])
+    assert made._pattern(wishes[0]) is first
+    for wish in wishes:
+        made._pattern(wish)
+    assert made._pattern(wishes[0]) is not first
+
+
+def test_behind_other_text_the_library_follows_a_pattern() -> None:
+    words, made = compiler()
+    wish = Structure(kind=StructureKind.REGEX, source="b+")
+    grammar = made.compile(wish, before='start: "a" @answer')
+    assert isinstance(grammar._place, _LibraryPlace)
+    assert {words.tokens[index][:1] for index in ids_of(grammar.allowed())} == {b"a"}
+
+
+# How much is walked over
 
 
 def words_of_letters(count: int) -> list[bytes]:
@@ -260,20 +321,20 @@ def words_of_letters(count: int) -> list[bytes]:
     return [text.encode() for word in sorted(words) for text in (word, f" {word}")]
 
 
-def test_places_that_differ_in_a_count_are_looked_at_by_classes_alone() -> None:
+def test_places_that_differ_in_a_count_are_asked_by_groups_alone() -> None:
     tokens = [*words_of_letters(3000), b" ", b"", b"."]
     made = PatternCompiler(tokens, end_ids=[len(tokens) - 2], characters_of=named_characters)
     pattern = made.compile("([a-z]+ ){30}[a-z]+\\.")
     assert pattern is not None
-    place, looks = _native.PatternPlace(pattern), []
+    place, walks = _native.PatternPlace(pattern), []
     for _ in range(12):
-        before = pattern.num_looked
+        before = pattern.num_walked
         place.mask()
-        looks.append(pattern.num_looked - before)
+        walks.append(pattern.num_walked - before)
         place.advance(tokens.index(b"a"))
         place.advance(tokens.index(b" "))
-    assert looks[0] > FEW_NODES, "there are many, so they are grouped"
-    assert max(looks[1:]) <= 2 * 9, "letters by their number, with a blank before them and without"
+    assert walks[0] > FEW_NODES, "there are many, so they are grouped"
+    assert max(walks[1:]) <= 2 * 9, "letters by their number, with a blank before them and without"
 
 
 def test_a_mask_that_was_made_is_not_made_again() -> None:
@@ -283,10 +344,10 @@ def test_a_mask_that_was_made_is_not_made_again() -> None:
     assert pattern is not None
     place = _native.PatternPlace(pattern)
     place.mask()
-    looked = pattern.num_looked
+    walked = pattern.num_walked
     place.advance(tokens.index(b"a"))
     place.mask()
-    assert pattern.num_looked == looked
+    assert pattern.num_walked == walked
 
 
 # Patterns of very many states
@@ -319,9 +380,33 @@ def test_what_is_remembered_is_bounded_and_places_outlive_it() -> None:
     assert max(sizes) < 2**23 + max(after - before for before, after in pairwise(sizes))
     assert sum(after < before for before, after in pairwise(sizes)) > 2
     assert ids_of(old.mask()) == list(range(end_id))
-    looked = pattern.num_looked
+    walked = pattern.num_walked
     old.mask()
-    assert pattern.num_looked == looked, "known again"
+    assert pattern.num_walked == walked, "known again"
+
+
+def may_begin(text: str, most: int) -> bool:
+    """Whether an answer of `[ab]{1,most}[bc]{1,most}d` may begin with these letters."""
+    first_c = text.find("c") % (len(text) + 1)  # or its end
+    earliest, latest = max(text.rfind("a") + 1, len(text) - most, 1), min(first_c, most)  # the second part begins
+    return text[0] != "c" and earliest <= latest
+
+
+def test_groups_are_made_anew_after_all_was_forgotten() -> None:
+    """A place is up to a thousand at once, and there are thousands: megabytes, but groups of them are few."""
+    most, letters = 1000, all_texts("abc", 6)
+    tokens = [*letters, b"d", b""]
+    made = PatternCompiler(tokens, end_ids=[len(tokens) - 1], characters_of=named_characters, few_nodes=0)
+    pattern = made.compile(f"[ab]{{1,{most}}}[bc]{{1,{most}}}d")
+    assert pattern is not None
+    place, text, sizes = _native.PatternPlace(pattern), "", list[int]()
+    while len(text) < 2 * most - 6:
+        allowed = {tokens[index].decode() for index in ids_of(place.mask())} - {"d"}
+        assert allowed == {letter.decode() for letter in letters if may_begin(text + letter.decode(), most)}
+        sizes.append(pattern.memory_bytes)
+        place.advance(tokens.index(b"bbbbbb"))
+        text += "bbbbbb"
+    assert any(after < before for before, after in pairwise(sizes)), "all was forgotten"
 
 
 def test_a_pattern_in_too_many_places_at_once_gives_up_with_the_librarys_words() -> None:
@@ -340,12 +425,16 @@ def test_a_pattern_in_too_many_places_at_once_gives_up_with_the_librarys_words()
         own.mask()
     with pytest.raises(ValueError, match="token"):
         both.mask()
+    walked = pattern.num_walked
+    with pytest.raises(ValueError, match="too many places at once"):
+        own.mask()
+    assert pattern.num_walked <= walked + 1, "not tried again"
 
 
 class GivingUp:
     """A place that is over its limits."""
 
-    wants_spelling = False
+    is_forced = False
 
     def mask(self) -> bytes:
         raise ValueError("too much")
@@ -354,7 +443,7 @@ class GivingUp:
 def test_where_one_of_the_two_gives_up_the_other_goes_on() -> None:
     words, ours, library = words_and_places("ab[0-9]")
     ours.advance(words.tokens.index(b"a"))
-    assert ours._own.wants_spelling
+    assert ours._own.is_forced
     ours._library = GivingUp()  # type: ignore[assignment]
     assert words.tokens.index(b"b") in ids_of(ours.mask())
     library.advance(words.tokens.index(b"a"))

@@ -7,7 +7,6 @@ them: the same, sooner. Never looks at logits.
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
@@ -26,7 +25,7 @@ LIMITS = llguidance.LLParserLimits(
     max_grammar_size=200_000, initial_lexer_fuel=500_000, step_lexer_fuel=100_000, max_lexer_states=50_000
 )
 MAX_PROBLEM = 200  # characters of what the compiler says
-MAX_PATTERNS = 8  # that are kept with their masks, at most 8 MB each
+MAX_PATTERNS = 4  # that are kept with their masks: some megabytes each, at most 16 and a mask
 
 
 class Words:
@@ -138,8 +137,8 @@ class _LibraryPlace:
 class _PatternPlace:
     """A place in a pattern: masks are our own, but of a text that is forced llguidance knows the tokens.
 
-    It allows no other spelling than the tokenizer's, of which the model has read most. Where one of the two gives up,
-    as both have limits, the other goes on.
+    It allows no other spelling of it than the tokenizer's behind the last token, of which the model has read most.
+    Where one of the two gives up, as both have limits, the other goes on.
     """
 
     def __init__(self, own: _native.PatternPlace, library: _LibraryPlace) -> None:
@@ -147,13 +146,11 @@ class _PatternPlace:
         self._library = library
 
     def mask(self) -> bytes:
-        if self._own.wants_spelling:
-            with suppress(ValueError):
-                self._own.keep(self._library.mask())
+        first, second = (self._library, self._own) if self._own.is_forced else (self._own, self._library)
         try:
-            return self._own.mask()
+            return first.mask()
         except ValueError:
-            return self._library.mask()
+            return second.mask()
 
     def advance(self, token_id: int) -> None:
         self._own.advance(token_id)

@@ -14,7 +14,8 @@ from twostroke import _native
 from twostroke.sample.characters import ByteRanges, Characters
 from twostroke.sample.pattern_syntax import Chain, Choice, Node, Repeat, Unread, read_pattern
 
-MAX_POSITIONS = 4096  # with repetitions written out: some 10 ms of Python
+MAX_POSITIONS = 4096  # with repetitions written out: 10 ms of Python, 100 if all take different characters
+MAX_STAGES = 2048
 FEW_NODES = 4096  # of a vocabulary's trie: looked at in 20 microseconds, one by one
 FORK, END = -1, -2  # in the place of a kind
 TAKEN = -1  # in the place of a stage
@@ -52,6 +53,8 @@ class PatternCompiler:
             return None
         stages = _Stages()
         first_stages = [stages.add(kind.sequences()) for kind in automaton.kinds]
+        if len(stages) > MAX_STAGES:
+            return None
         return _native.Pattern(
             self._vocabulary,
             positions=np.array(automaton.positions, np.int32).reshape(-1, 3),
@@ -73,7 +76,7 @@ def _size(node: Node) -> int:
             return sum(map(_size, parts)) + len(parts) - 1
         case Repeat(part, least, most):
             size = _size(part)
-            return (size + 1) * (least + 1 if most is None else most) if size else 0
+            return (size + 1) * (least + 1 if most is None else most)
 
 
 @dataclass(slots=True)
@@ -106,7 +109,7 @@ class _Automaton:
                     start = self._put(FORK, start, other)
                 return start
             case Repeat():
-                return self._add_repeat(node, behind) if _size(node.part) else behind
+                return self._add_repeat(node, behind)
 
     def _add_repeat(self, repeat: Repeat, behind: int) -> int:
         start = behind
@@ -127,6 +130,9 @@ class _Stages:
         self.steps: list[tuple[int, int, int]] = []  # stage, label, next stage or TAKEN
         self._labels: dict[frozenset[int], int] = {}
         self._numbers: dict[tuple[ByteRanges, ...], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
     @property
     def labels(self) -> "np.ndarray[tuple[int, int], np.dtype[np.bool_]]":

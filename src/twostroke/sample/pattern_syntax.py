@@ -18,6 +18,7 @@ QUANTIFIER = re.compile(r"[*+?]|\{(\d+)(,?)(\d*)\}")
 GROUP = re.compile(r"\((?:\?(?::|P?<[A-Za-z_]\w*>))?", re.ASCII)
 CODE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|[xuU]\{([0-9a-fA-F]{1,8})\})")
 SET = re.compile(r"\[(\^?)(\]?(?:\\.|[^\]\\\[])*)\]", re.DOTALL)
+LEADING_BRACKET = re.compile(r"\]-.", re.DOTALL)  # is a character and begins no range
 SET_OF_SETS = re.compile(r"--|&&|~~")
 CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
 ESCAPED = {*string.punctuation} - {"<", ">"}  # those two are borders of words
@@ -51,6 +52,7 @@ class Repeat:
 
 
 Node = Characters | Chain | Choice | Repeat
+NOTHING = Chain(())  # the empty text
 
 
 def read_pattern(source: str, *, characters_of: Callable[[str], Characters]) -> Node:
@@ -85,7 +87,10 @@ class _Reader:
             self._at += 1
             self._has_choice = self._has_choice or depth == 0
             parts.append(self._chain(depth))
-        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+        some = [part for part in parts if part != NOTHING]
+        if len(some) < len(parts):
+            some.append(NOTHING)
+        return some[0] if len(some) == 1 else Choice(tuple(some))
 
     def _chain(self, depth: int) -> Node:
         parts: list[Node] = []
@@ -95,7 +100,7 @@ class _Reader:
                 self._at += 1
             else:
                 parts.append(self._repeated(self._group(depth) if self._next == "(" else self._characters()))
-        return Chain(tuple(parts))
+        return Chain(tuple([part for part in parts if part != NOTHING]))
 
     def _is_border(self) -> bool:
         """`^` before everything or `$` behind it: a pattern is of the whole answer anyway."""
@@ -118,10 +123,9 @@ class _Reader:
         found = QUANTIFIER.match(self._source, self._at)
         if found is None:
             return node
-        self._at = found.end()
-        if QUANTIFIER.match(self._source, self._at):  # a repetition of it, or as few as may be
-            raise Unread
-        return Repeat(node, *_bounds(found))
+        self._at = found.end()  # what repeats a repetition, or makes it a lazy one, takes no character
+        repeat = Repeat(node, *_bounds(found))
+        return NOTHING if node == NOTHING or repeat.most == 0 else repeat
 
     def _characters(self) -> Characters:
         if self._next == "[":
@@ -167,7 +171,7 @@ class _Reader:
 
     def _set(self) -> Characters:
         found = SET.match(self._source, self._at)
-        if found is None or SET_OF_SETS.search(found[2]):
+        if found is None or SET_OF_SETS.search(found[2]) or LEADING_BRACKET.match(found[2]):
             raise Unread
         start, end = found.span(2)
         self._at, wanted = start, Characters()
@@ -181,10 +185,7 @@ class _Reader:
         if self._next == "-" and start < self._at < end - 1:
             raise Unread
         if self._source[self._at : self._at + 2].lower() in ("\\d", "\\s", "\\w"):
-            part = self._escaped()
-            if self._next == "-" and self._at < end - 1:
-                raise Unread
-            return part
+            return self._escaped()
         first = self._set_character()
         if self._next != "-" or self._at >= end - 1:
             return Characters.of(first)

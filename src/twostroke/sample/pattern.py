@@ -15,8 +15,8 @@ from twostroke.sample.characters import ByteRanges, Characters
 from twostroke.sample.pattern_syntax import Chain, Choice, Node, Repeat, Unread, read_pattern
 
 MAX_POSITIONS = 4096  # with repetitions written out: 10 ms of Python, 100 if all take different characters
-MAX_STAGES = 2048
-FEW_NODES = 4096  # of a vocabulary's trie: looked at in 20 microseconds, one by one
+MAX_STAGES = 2048  # a megabyte or two in native code
+FEW_NODES = 4096  # of a vocabulary's trie: walked over one by one in 20 microseconds
 FORK, END = -1, -2  # in the place of a kind
 TAKEN = -1  # in the place of a stage
 
@@ -38,7 +38,7 @@ class PatternCompiler:
         self._few_nodes = few_nodes
 
     def compile(self, source: str) -> _native.Pattern | None:
-        """None: it is not read here."""
+        """None: it is not read here, or too large."""
         if len(source) > MAX_POSITIONS:
             return None
         try:
@@ -49,7 +49,7 @@ class PatternCompiler:
             return None
         automaton = _Automaton()
         automaton.finish(node)
-        if not all(kind.ranges for kind in automaton.kinds):
+        if not all(kind.ranges for kind in automaton.kinds):  # states are live as every character can be taken
             return None
         stages = _Stages()
         first_stages = [stages.add(kind.sequences()) for kind in automaton.kinds]

@@ -1,4 +1,5 @@
-// Regular expressions that an answer follows.
+// Regular expressions that an answer follows. Answers share patterns: calls for masks hold the GIL, by which
+// they come one after the other.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>

@@ -212,6 +212,16 @@ def test_a_second_signal_ends_a_drain_at_once() -> None:
         assert b"the server is closing" in read_until(stream, b"[DONE]")
 
 
+def test_a_body_that_is_half_sent_holds_no_end_up() -> None:
+    with running_server([*COMMAND, "60"]) as server, connected(server) as connection:
+        connection.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+        )
+        wait_until(lambda: is_ready(server))
+        assert server.stop(signal.SIGINT) == (0, ""), "nothing had to be cancelled"
+
+
 def test_eight_streams_at_once_each_get_their_text(client: openai.OpenAI) -> None:
     texts: dict[int, str] = {}
 

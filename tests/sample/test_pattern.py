@@ -254,6 +254,8 @@ def compile_alone(source: str) -> _native.Pattern | None:
         "(?i)a",
         "a*?",
         f"a{{{MAX_POSITIONS}}}b",
+        f"a{{0,{MAX_POSITIONS // 2}}}b",
+        f"a{{{MAX_POSITIONS},}}",
         f"((a{{100}}){{100}}){{{MAX_POSITIONS}}}",
         f"({'a|' * 50}b){{100}}",
         "a" * (MAX_POSITIONS + 1),
@@ -270,7 +272,9 @@ EVERY_CHARACTER_ANOTHER = "".join(f"[^{chr(0x4E00 + index)}]" for index in range
 @pytest.mark.parametrize(
     "source",
     [
-        f"a{{{MAX_POSITIONS // 2}}}",
+        f"a{{{MAX_POSITIONS}}}",
+        "([a-z]{3,9} ){250}",
+        f"a{{{MAX_POSITIONS - 2},}}",
         "(){1000000000}a",
         "((a{0}){9}){1000000}b",
         "a{0,1000}",
@@ -297,11 +301,10 @@ def test_a_pattern_is_kept_with_its_masks_for_the_next_request() -> None:
 def test_few_patterns_are_kept() -> None:
     _, made = compiler()
     wishes = [f"[a-c]{{2,{count}}}" for count in range(2, 3 + MAX_PATTERNS)]
-    first = made._pattern(wishes[0])
-    assert made._pattern(wishes[0]) is first
-    for wish in wishes:
-        made._pattern(wish)
-    assert made._pattern(wishes[0]) is not first
+    kept = [made._pattern(wish) for wish in wishes[:MAX_PATTERNS]]
+    assert [made._pattern(wish) for wish in wishes[:MAX_PATTERNS]] == kept
+    made._pattern(wishes[MAX_PATTERNS])
+    assert made._pattern(wishes[0]) is not kept[0]
 
 
 def test_behind_other_text_the_library_follows_a_pattern() -> None:

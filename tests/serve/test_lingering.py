@@ -209,6 +209,44 @@ def test_a_server_that_closes_waits_for_no_client() -> None:
     run(work())
 
 
+def test_nor_does_it_for_what_is_refused_from_then_on() -> None:
+    async def work() -> None:
+        protocol, wire = await connected(refuse_late)
+        protocol.data_received(UPLOAD)
+        protocol._running = None  # as where a whole request runs before it on its connection
+        protocol.shutdown()
+        protocol.send_400_response("no")
+        assert (wire.has_eof, wire.has_closed) == (False, True)
+
+    run(work())
+
+
+async def read_whole(scope: Any, receive: Any, send: Any) -> None:
+    """Replies once the body is there, and to nobody who left before."""
+    message = await receive()
+    while message.get("more_body"):
+        message = await receive()
+    if message["type"] == "http.request":
+        await refuse(scope, receive, send)
+
+
+def test_a_server_that_closes_does_not_wait_for_the_rest_of_a_request(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        protocol, wire = await connected(read_whole)
+        protocol.data_received(UPLOAD + b"x")
+        await settle()
+        assert len(protocol.tasks) == 1
+        protocol.shutdown()
+        assert wire.has_closed
+        protocol.connection_lost(None)
+        await settle()
+        assert not protocol.tasks
+        assert not wire.written
+
+    run(work())
+    assert not caplog.records
+
+
 def test_a_connection_that_broke_leaves_no_timer() -> None:
     async def work() -> None:
         protocol, _ = await connected()

@@ -76,7 +76,7 @@ def _size(node: Node) -> int:
             return sum(map(_size, parts)) + len(parts) - 1
         case Repeat(part, least, most):
             size = _size(part)
-            return (size + 1) * (least + 1 if most is None else most)
+            return size * least + (size + 1) * (1 if most is None else most - least)  # what may stay out needs a fork
 
 
 @dataclass(slots=True)

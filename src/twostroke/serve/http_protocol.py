@@ -141,7 +141,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._running.message_event.set()
 
     def shutdown(self) -> None:
-        """The server closes: no client is waited for any more."""
+        """The server closes: no client is waited for any more, with a request that is not whole neither."""
         super().shutdown()
-        if self._wire.is_lingering:
+        self._wire.linger_no_more()
+        if self._running is not None and self._running.more_body and not self._running.response_started:
             self._wire.close_now()

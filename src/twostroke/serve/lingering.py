@@ -20,6 +20,7 @@ class LingeringTransport:
         self.write = transport.write  # for every token: without a step in between
         self.num_dropped = 0  # bytes of its request that nobody reads
         self._transport = transport
+        self._may_linger = True
         self._timer: asyncio.TimerHandle | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -34,12 +35,18 @@ class LingeringTransport:
 
     def close(self) -> None:
         """A second time it waits no more."""
-        if self.is_closing() or not self.is_sending:
+        if self.is_closing() or not self.is_sending or not self._may_linger:
             self.close_now()
             return
         self._timer = asyncio.get_running_loop().call_later(LINGER_S, self.close_now)
         self._transport.write_eof()
         self._transport.resume_reading()
+
+    def linger_no_more(self) -> None:
+        """From now on nothing waits for the client."""
+        self._may_linger = False
+        if self.is_lingering:
+            self.close_now()
 
     def drop(self, num_bytes: int) -> None:
         """They came behind the reply, while it lingers or before the next request."""

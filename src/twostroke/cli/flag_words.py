@@ -23,14 +23,28 @@ FIELDS = {each.name for kind in (SamplingParams, BeamSearch) for each in fields(
     *("tools", "tool_choice", "reasoning_effort", "chat_template_kwargs", "dimensions", "preset"),
     *("context", "kv", "threads", "speculate", "draft_model"),
 }
-# A name of several words is a field wherever it stands, but in quotes or a path; one word may be plain English, but for
-# what to leave out or what it does not go with.
-NAMES = re.compile(
-    r"(?<![\w'\"/.-])[a-z]+(?:_[a-z]+)+\b|(?<=leave out )[a-z]+\b|(?<=leave )tools(?= out)|(?<= beside )tools\b"
-    r"|(?<= or )(?:beam|structure)\b|(?<= a )context(?= of at least)"
+# How errors go on behind the field they begin with, where they name more of them: the groups. Each is matched whole,
+# from end to end, so that what a user wrote stays as it is: it stands in a `.*`, or in an error of no such form.
+SENTENCES = tuple(
+    re.compile(sentence, re.DOTALL)
+    for sentence in (
+        r" is \d+: (max_tokens) is \d+, it must not be more",
+        r" is \d+: [^:]+: (prompt_logprobs) of at most \d+ fits",
+        r" is .*: beam search finds the likeliest answer and has no use for it; leave out (\w+) or (beam)",
+        r" is \w+: a grammar says where the answer ends, leave out (\w+) or (structure)",
+        r" is set and temperature is 0, which takes the likeliest token: raise the temperature, or leave out (\w+)",
+        r" is given beside (tools): an answer has one form, leave one of them out",
+        r" is refused: this model's chat template writes calls in a form this program does not read; leave (tools) out",
+        r" and (chat_template_kwargs) say the same: send one of them",
+        r" asks for a call and there are no (tools): send (tools)",
+    )
 )
-KIND = re.compile(r"\bstructure of kind \w+")
-SAMPLER_ORDER = "sampler_order"  # its values have the names of fields
+MIROSTAT = re.compile(r" is set beside [a-z_, ]+: mirostat chooses by itself [^:]+")  # its list is as long as it is
+FIELD_NAMES = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+ROOM = re.compile(
+    r"\bmax_tokens(?= (?:of )?(?:at most )?\d)|(?<=\ba )context(?= of at least \d)"
+)  # users say only numbers
+KIND = re.compile(r"\A( is refused: structure)? of kind \w+(?= is refused)")
 
 
 def flag_of(field: str) -> str:
@@ -39,27 +53,37 @@ def flag_of(field: str) -> str:
 
 
 def in_flags(error: TwostrokeError, named: Mapping[str, str] | None = None) -> str:
-    """What the error says: the field it begins with and others that it names are flags.
+    """What the error says: the field it begins with is a flag, and others are where our own words name them.
 
     `named`: what else the user wrote for a field; a value that is not his own is told behind it.
     """
     said, named = str(error), named or {}
-    if not isinstance(error, ParamsError | ConfigError | CapacityError):
+    if isinstance(error, CapacityError):
+        return ROOM.sub(lambda found: _name(found[0], named), said)
+    named_field = error.field if isinstance(error, ParamsError | ConfigError) else None
+    field = re.split(r"[.\[]", named_field or "", maxsplit=1)[0]
+    if field not in FIELDS or not said.startswith(field):
         return said
-    field = re.split(r"[.\[]", error.field or "", maxsplit=1)[0]
-    is_known = field in FIELDS
-    if not (is_known or isinstance(error, CapacityError)):
-        return said
-    said = KIND.sub("structure", said)
-    if is_known and field in named and field != "structure":
-        return f"{named[field]}: {field}{_rest(said.removeprefix(field), named)}"
-    head = "" if not is_known or not said.startswith(field) else named.get(field, flag_of(field))
-    rest = said.removeprefix(field) if head else said
-    return head + (rest if field == SAMPLER_ORDER else _rest(rest, named))
+    rest = _rest(said.removeprefix(field), named)
+    if field in named and field != "structure":
+        return f"{named[field]}: {field}{rest}"
+    return _name(field, named) + rest
 
 
 def _rest(text: str, named: Mapping[str, str]) -> str:
-    return NAMES.sub(lambda found: named.get(found[0], flag_of(found[0])) if found[0] in FIELDS else found[0], text)
+    """What stands behind the field that an error begins with."""
+    if MIROSTAT.fullmatch(text):
+        return FIELD_NAMES.sub(lambda found: _name(found[0], named), text)
+    for sentence in SENTENCES:
+        if found := sentence.fullmatch(text):
+            for group in range(sentence.groups, 0, -1):
+                text = text[: found.start(group)] + _name(found[group], named) + text[found.end(group) :]
+            return text
+    return KIND.sub(r"\1", text)
+
+
+def _name(field: str, named: Mapping[str, str]) -> str:
+    return named.get(field, flag_of(field))
 
 
 @contextmanager

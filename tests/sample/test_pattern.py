@@ -9,7 +9,7 @@ from itertools import pairwise
 import llguidance
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from twostroke import _native
 from twostroke.sample.grammar import LIMITS, MAX_PATTERNS, GrammarCompiler, Words, _LibraryPlace, _PatternPlace
@@ -161,7 +161,6 @@ def patterns(draw: st.DrawFn, depth: int = 2) -> str:
     return "".join(parts)
 
 
-@settings(max_examples=60, deadline=None)
 @given(patterns(), st.integers(0, 2**32))
 def test_masks_of_any_pattern_are_those_of_the_library(source: str, seed: int) -> None:
     follow(source, random.Random(seed), most=6)
@@ -404,9 +403,11 @@ def test_groups_are_made_anew_after_all_was_forgotten() -> None:
     assert pattern is not None
     place, text, sizes = _native.PatternPlace(pattern), "", list[int]()
     while len(text) < 2 * most - 6:
-        allowed = {tokens[index].decode() for index in ids_of(place.mask())} - {"d"}
-        assert allowed == {letter.decode() for letter in letters if may_begin(text + letter.decode(), most)}
+        mask = place.mask()
         sizes.append(pattern.memory_bytes)
+        if len(text) % 60 == 0 or sizes[-1] < max(sizes):
+            allowed = {tokens[index].decode() for index in ids_of(mask)} - {"d"}
+            assert allowed == {letter.decode() for letter in letters if may_begin(text + letter.decode(), most)}
         place.advance(tokens.index(b"bbbbbb"))
         text += "bbbbbb"
     assert any(after < before for before, after in pairwise(sizes)), "all was forgotten"

@@ -1,11 +1,9 @@
 """The program `twostroke`: puts the commands together and turns every error into one clean line."""
 
-import errno
-import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -25,10 +23,10 @@ from twostroke.cli.pull import pull
 from twostroke.cli.run import run
 from twostroke.cli.serve import serve
 from twostroke.cli.show import show
+from twostroke.cli.stdout import is_of_stdout, name_its_errors
 from twostroke.errors import PromptError, TwostrokeError
 from twostroke.view.terminal import speak_utf8
 
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 LEFT_OVER, NO_COMMAND = "Got unexpected extra argument(s)", "No such command"
 NO_MODEL_OPTION = ("No such option: -m", "No such option: --model")
 PLAIN_WORDS = {  # for those of the command-line library
@@ -40,23 +38,6 @@ PLAIN_WORDS = {  # for those of the command-line library
 }
 
 
-class OutputClosed(Exception):
-    """The reader of stdout left. Not an OSError: the command-line library would end the program by itself."""
-
-
-def watching_for_a_closed_pipe(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with a broken pipe told apart from other errors."""
-
-    @functools.wraps(command)
-    def watched(*arguments: Any, **options: Any) -> None:
-        try:
-            command(*arguments, **options)
-        except BrokenPipeError as error:
-            raise OutputClosed from error
-
-    return watched
-
-
 app = typer.Typer(
     name="twostroke",
     help="Run language models on CPUs and see what prefill and decode do.",
@@ -66,9 +47,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (run, chat, compare, embed, pull, delete, models, show, dyno, serve):
-    app.command()(watching_for_a_closed_pipe(command))
-benches = typer.Typer(invoke_without_command=True, callback=watching_for_a_closed_pipe(bench), rich_markup_mode=None)
-benches.command("serve")(watching_for_a_closed_pipe(bench_serve))
+    app.command()(command)
+benches = typer.Typer(invoke_without_command=True, callback=bench, rich_markup_mode=None)
+benches.command("serve")(bench_serve)
 app.add_typer(benches, name="bench")
 
 
@@ -90,27 +71,39 @@ def root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` default to those of the process."""
+    name_its_errors()
     speak_utf8()
     logging.basicConfig(format="twostroke: %(message)s", level=logging.WARNING)
     given: list[str] = []
     try:
         given = [utf8_argument(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
-        code = typer.main.get_command(app).main(args=given, prog_name="twostroke", standalone_mode=False)
+        code = command_code(given)
         sys.stdout.flush()
     except typer.TyperException as error:
         return fail(misread(error, given), ExitCode.USER_MISTAKE)
     except TwostrokeError as error:
         return fail(in_flags(error), code_of(error))
-    except (OutputClosed, BrokenPipeError):
+    except BrokenPipeError:
         return leave_quietly()
     except OSError as error:
-        return fail(unwritten(error) or str(error), ExitCode.FAILED)
+        return fail(unwritten(error) if is_of_stdout(error) else str(error), ExitCode.FAILED)
     except (KeyboardInterrupt, typer.Abort):
         return ExitCode.INTERRUPTED
     except Exception as error:
         if sys.flags.dev_mode:
             raise
         return fail(f"internal error, please report it: {type(error).__name__}: {error}", ExitCode.FAILED)
+    return code
+
+
+def command_code(given: Sequence[str]) -> int:
+    """Run the command of a line. The library's own way to do so ends the program where the reader of its help left."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("twostroke", list(given)) as context:
+            code = command.invoke(context)
+    except typer.Exit as leaving:
+        return leaving.exit_code
     return code if isinstance(code, int) else ExitCode.DONE
 
 
@@ -162,20 +155,10 @@ def leave_quietly() -> ExitCode:
     return ExitCode.DONE
 
 
-def unwritten(error: OSError) -> str | None:
-    """What is wrong where the error is that of stdout, on a full disk for instance; what waits for it is dropped.
-
-    Nothing says whose error it is. A stream that took nothing takes no line end either.
-    """
-    if error.filename is not None or error.errno not in UNWRITABLE:
-        return None
-    try:
-        sys.stdout.write("\n")
-        sys.stdout.flush()
-    except OSError:
-        drop_stdout()
-        return f"stdout cannot be written: {error.strerror}; what is there is not whole"
-    return None
+def unwritten(error: OSError) -> str:
+    """What is wrong with stdout, on a full disk for instance; what waits for it is dropped."""
+    drop_stdout()
+    return f"stdout cannot be written: {error.strerror}; what is there is not whole"
 
 
 def drop_stdout() -> None:

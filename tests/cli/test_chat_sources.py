@@ -17,7 +17,8 @@ from tests.builders_chat import write_speaker
 from tests.builders_llm import write_puppet
 from twostroke.chat.answer import Content, Piece, Reasoning, answer_of
 from twostroke.cli.answer import OnInterrupt, cancel_on_interrupt
-from twostroke.cli.chat_sources import LoadedSource, RemoteSource, ledger_of
+from twostroke.cli.chat_sources import LoadedSource, RemoteSource, ledger_of, remote_source
+from twostroke.cli.exit_code import ExitCode, code_of
 from twostroke.cli.interrupts import Interrupts
 from twostroke.config import resolve
 from twostroke.core.ledger import Part, StallKind
@@ -35,12 +36,16 @@ LEDGER = {"queue": 0.001, "prefill": 0.02, "stall": [{"kind": "scheduler", "time
 
 
 @contextmanager
-def server(*replies: tuple[int, list[Any]]) -> Iterator[tuple[RemoteSource, list[dict[str, Any]]]]:
-    """A source for a server that gives these replies in turn, and the bodies it was sent."""
+def listening_server(*replies: tuple[int, list[Any]]) -> Iterator[tuple[Address, list[dict[str, Any]]]]:
+    """The address of a server that gives these replies in turn, and the bodies it was sent."""
     asked: list[dict[str, Any]] = []
     coming = iter(replies)
 
     class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append({"path": self.path})
+            self.send_error(404)
+
         def do_POST(self) -> None:
             asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             status, events = next(coming)
@@ -58,12 +63,18 @@ def server(*replies: tuple[int, list[Any]]) -> Iterator[tuple[RemoteSource, list
     with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as listening:
         thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        address = Address.of(f"http://127.0.0.1:{listening.server_port}")
         try:
-            yield RemoteSource(lambda: HttpClient(address), model="m"), asked
+            yield Address.of(f"http://127.0.0.1:{listening.server_port}"), asked
         finally:
             listening.shutdown()
             thread.join()
+
+
+@contextmanager
+def server(*replies: tuple[int, list[Any]]) -> Iterator[tuple[RemoteSource, list[dict[str, Any]]]]:
+    """A source for such a server."""
+    with listening_server(*replies) as (address, asked):
+        yield RemoteSource(lambda: HttpClient(address), model="m"), asked
 
 
 def test_a_server_of_ours_tells_its_ledger() -> None:
@@ -185,6 +196,19 @@ def test_ctrl_c_ends_the_wait_for_a_silent_server_and_closes_the_connection() ->
     with interrupts.heard(), raw_server(press_and_wait, on_interrupt=interrupts.calling) as source:
         spoken = source.answer(QUESTION, {}, lambda piece: None)
     assert (spoken.reason, was_closed) == ("cancelled", [b""])
+
+
+def test_a_named_model_is_known_by_the_answer_alone() -> None:
+    """Some servers answer to any name and list none of them."""
+    missing = {"error": {"message": "no model 'any'"}}
+    with listening_server((200, [TEXT, END, "[DONE]"]), (404, [missing])) as (address, asked):
+        named = remote_source(address.url, model="any", api_key=None)
+        assert asked == []
+        assert named.answer(QUESTION, {}, lambda piece: None).text == "Blue"
+        with pytest.raises(RemoteError, match="no model 'any'") as refused:
+            named.answer(QUESTION, {}, lambda piece: None)
+    assert [each["model"] for each in asked] == ["any", "any"]
+    assert code_of(refused.value) is ExitCode.USER_MISTAKE
 
 
 def test_a_ledger_is_read_back_and_one_of_another_kind_refused() -> None:

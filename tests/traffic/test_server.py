@@ -14,7 +14,6 @@ from twostroke.traffic.server import (
     Dialect,
     Server,
     can_tokenize,
-    check_model,
     context_of,
     count_tokens,
     first_model,
@@ -176,38 +175,6 @@ def test_a_server_without_models_needs_a_name(listed: object) -> None:
 
     with pytest.raises(RemoteError, match="name one with --model"):
         run(ask())
-
-
-@pytest.mark.parametrize(
-    ("known", "listed", "is_refused"),
-    [
-        (404, {"data": [{"id": "one"}, {"id": "two"}]}, True),
-        (404, {"data": []}, True),
-        (404, {"data": [{"id": "hf:a/b c"}]}, False),
-        (404, {"data": 3}, False),
-        (404, None, False),
-        (200, {"data": [{"id": "one"}]}, False),
-        (403, {"data": [{"id": "one"}]}, False),
-    ],
-)
-def test_a_model_is_refused_where_the_server_says_it_has_others(known: int, listed: object, is_refused: bool) -> None:
-    def talk(request: bytes) -> bytes:
-        if request.startswith(b"GET /v1/models/hf%3Aa/b%20c "):
-            return json_reply({}, status=known)
-        return json_reply(listed, status=404 if listed is None else 200)
-
-    async def ask() -> str | None:
-        async with talking(talk) as client:
-            try:
-                await check_model(client, "hf:a/b c")
-            except RemoteError as error:
-                return f"{error.kind}: {error}"
-            return None
-
-    told = run(ask())
-    assert (told is not None) is is_refused
-    if told is not None:
-        assert told.startswith("http 404: the server has no model 'hf:a/b c': it has ")
 
 
 @pytest.mark.parametrize("length", ["many", 1e999, [1], True])

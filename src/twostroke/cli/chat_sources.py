@@ -24,7 +24,7 @@ from twostroke.errors import RemoteError, RequestError
 from twostroke.traffic.event_stream import DONE, EventDecoder, read_chunk
 from twostroke.traffic.http_client import Address, HttpClient, Reply
 from twostroke.traffic.outcome import Outcome
-from twostroke.traffic.server import check_model, first_model
+from twostroke.traffic.server import first_model
 from twostroke.view import quantity
 from twostroke.view.phase_report import ledger_lines, phase_report_lines
 
@@ -171,24 +171,24 @@ def remote_source(
 ) -> RemoteSource:
     """The model of that name behind an address, or the first one there.
 
-    Raises ConfigError, or RemoteError, also where the server says that it has none of that name.
+    Whether a server answers to a name is known by its answer alone: some answer to any, whatever they list.
+
+    Raises ConfigError, and RemoteError where no model is named and the server lists none.
     """
     address = Address.of(url)
 
     def make_client() -> HttpClient:
         return HttpClient(address, api_key=api_key)
 
-    async def found() -> str:
+    async def first() -> str:
         client = make_client()
         try:
-            if model is None:
-                return (await first_model(client))[0]
-            await check_model(client, model)
-            return model
+            return (await first_model(client))[0]
         finally:
             await client.close()
 
-    return RemoteSource(make_client, model=asyncio.run(found()), on_interrupt=on_interrupt)
+    found = asyncio.run(first()) if model is None else model
+    return RemoteSource(make_client, model=found, on_interrupt=on_interrupt)
 
 
 class _Said:

@@ -8,9 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 from twostroke.errors import RemoteError
 from twostroke.traffic.event_stream import DONE, EventDecoder, read_chunk
@@ -116,20 +114,6 @@ async def first_model(client: HttpClient) -> tuple[str, int | None]:
         return str(first["id"]), _context(first)
     except (KeyError, IndexError, TypeError, AttributeError):
         raise RemoteError("/v1/models lists no model: name one with --model", kind="no model") from None
-
-
-async def check_model(client: HttpClient, model: str) -> None:
-    """Raises RemoteError where the server knows no such model and lists others; one that tells less is asked."""
-    async with client.ask("GET", f"/v1/models/{quote(model)}") as reply:
-        if reply.status != HTTPStatus.NOT_FOUND:
-            return
-    try:
-        names = [str(each["id"]) for each in (await client.get("/v1/models"))["data"]]
-    except (RemoteError, KeyError, TypeError):
-        return
-    if model not in names:
-        has = ", ".join(names) or "none"
-        raise RemoteError(f"the server has no model {model!r}: it has {has}", kind=f"http {HTTPStatus.NOT_FOUND}")
 
 
 async def context_of(client: HttpClient, model: str) -> int | None:

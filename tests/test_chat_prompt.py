@@ -14,7 +14,7 @@ from twostroke.chat.answer import ChatAnswer, ToolCall, answer_of
 from twostroke.chat.chat import Chat
 from twostroke.core.report import Result
 from twostroke.core.sequence import FinishReason
-from twostroke.errors import ChatTemplateError, ParamsError, PromptError
+from twostroke.errors import CapacityError, ChatTemplateError, ParamsError, PromptError
 from twostroke.params import SamplingParams
 from twostroke.structure import Structure, StructureKind
 
@@ -353,3 +353,37 @@ def test_a_call_that_other_ends_may_cut_is_told_when_it_is_complete_not_before(
         assert bool(reader.feed(begun)) is (not ends)
         answer = answer_of(reader.end())
         assert answer.content == (begun if ends else "")
+
+
+def test_what_does_not_fit_for_its_tools_is_told_so(tmp_path: Path) -> None:
+    path = write_speaker(tmp_path / "speaker.gguf", "sunny", template=templates.HERMES)
+    call = {"type": "function", "function": {"name": "weather", "arguments": '{"days":  3, "unit": "C"}'}}
+    past: list[dict[str, Any]] = [
+        USER,
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "warm"},
+        USER,
+    ]
+    with open_llm(path) as llm:
+        num_bare, num_both, num_past = (
+            len(llm.encode(Chat.read(messages, tools=tools)))
+            for messages, tools in (([USER], None), ([USER], TOOLS), (past, None))
+        )
+        num_hi, *nums_past = (
+            len(llm.tokenizer.encode(text, add_bos=False))
+            for text in ("hi", "hi", "weather", "days", "unit", "C", "warm")
+        )
+    with open_llm(path, context=num_both) as llm, pytest.raises(CapacityError) as refused:
+        llm.chat([USER], SamplingParams(max_tokens=4), tools=TOOLS)
+    assert f"({num_bare - num_hi} of the chat template, {num_both - num_bare} of the tools)" in str(refused.value)
+    assert ": shorten the messages or the tools by 4 tokens or more" in str(refused.value)
+    with open_llm(path, context=num_past) as llm, pytest.raises(CapacityError) as refused:
+        llm.chat(past, SamplingParams(max_tokens=4))
+    num_framing = num_past - num_hi - sum(nums_past)
+    assert f"{num_past} prompt tokens ({num_framing} of the chat template) + " in str(refused.value)
+    assert ": shorten the prompt by 4 tokens or more" in str(refused.value)
+    with open_llm(path, context=10) as llm:
+        with pytest.raises(CapacityError, match="the context is 10: shorten the messages or the tools, by "):
+            llm.chat([USER], SamplingParams(max_tokens=4), tools=TOOLS)
+        with pytest.raises(CapacityError, match="the context is 10: shorten the prompt, by "):
+            llm.chat([{"role": "user", "content": "x" * 999}], SamplingParams(max_tokens=4))

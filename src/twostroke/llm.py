@@ -21,9 +21,10 @@ import numpy.typing as npt
 
 from twostroke.chat.chat import Chat
 from twostroke.chat.reader import AnswerReader
+from twostroke.chat.tools import ToolChoice
 from twostroke.chat_prompt import ChatPrompt, ChatPrompts
 from twostroke.config import Config, resolve
-from twostroke.context_room import counted, why_no_room
+from twostroke.context_room import ChatShares, counted, shortened, why_no_room
 from twostroke.core.account import StepRecord
 from twostroke.core.clock import Clock, WallClock
 from twostroke.core.event import Event
@@ -53,7 +54,7 @@ from twostroke.model.facts import ModelFacts, read_facts
 from twostroke.params import MAX_PROMPT_SCORES, NUM_DRAWN_SEEDS, BeamSearch, SamplingParams
 from twostroke.phase_use import peak_seconds, phase_report
 from twostroke.program.cost import Cost, Row
-from twostroke.prompt import Message, Prompt, as_chat, contents_of, is_chat, refuse_lone_surrogates, several
+from twostroke.prompt import Message, Prompt, as_chat, contents_of, is_chat, refuse_lone_surrogates, said_in, several
 from twostroke.stop_pattern import compile_patterns
 from twostroke.structure import Structure
 from twostroke.text.word_ids import WordIds
@@ -389,7 +390,7 @@ class LLM:
             params = chat.held(params)
         token_ids = self._prompt_ids(prompt if chat is None else chat, params.max_tokens, spent)
         self._check_ids(token_ids)
-        self._check_context(len(token_ids), params.max_tokens, messages=() if given is None else given.messages)
+        self._check_context(len(token_ids), params.max_tokens, chat=given)
         _check_scores(len(token_ids), params.prompt_logprobs)
         grammar = self._grammar(params.structure, spent, chat=chat)
         request = Request(
@@ -668,7 +669,7 @@ class LLM:
         """Ids of any kind of prompt; books the time of the tokenizer."""
         start_s = self._clock.now()
         if isinstance(prompt, ChatPrompt):
-            self._check_pieces(prompt.pieces, max_tokens)
+            self._check_pieces(prompt.pieces, max_tokens, has_tools=bool(prompt.names))
             token_ids = self.tokenizer.encode_pieces(prompt.pieces)
         else:
             if isinstance(prompt, str):
@@ -686,7 +687,7 @@ class LLM:
             return messages
         return [{"role": "system", "content": system}, *messages]
 
-    def _check_pieces(self, pieces: Sequence[str | int], max_tokens: int) -> None:
+    def _check_pieces(self, pieces: Sequence[str | int], max_tokens: int, *, has_tools: bool = False) -> None:
         """Refuse what cannot fit however well it is tokenised, before minutes are spent on tokenising it."""
         if sum(len(piece) for piece in pieces if isinstance(piece, str)) < self.context // 4:
             return  # as almost always: characters have 4 bytes at most, tokens 1 at least
@@ -700,8 +701,8 @@ class LLM:
         answer = f" + max_tokens of {max_tokens} = {needed}" if max_tokens else ""
         raise CapacityError(
             f"the prompt has {num_bytes} bytes, a token at most {longest}: at least {counted(least, 'prompt token')}"
-            f"{answer}, the context is {self.context}: shorten the prompt, by {counted(excess, 'byte')} at the very "
-            "least"
+            f"{answer}, the context is {self.context}: shorten {shortened(has_tools)}, by {counted(excess, 'byte')} at "
+            "the very least"
         )
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:
@@ -713,20 +714,36 @@ class LLM:
                 "knows more; leave that text out"
             )
 
-    def _check_context(self, num_prompt: int, max_tokens: int, *, messages: Sequence[Message] = ()) -> None:
+    def _check_context(self, num_prompt: int, max_tokens: int, *, chat: Chat | None = None) -> None:
         """Nothing is cut: prompt and answer fit, or the arithmetic is shown."""
         if num_prompt + max_tokens <= self.context:
             return
-        num_said = sum(len(self.tokenizer.encode(text, add_bos=False)) for text in contents_of(messages))
         why = why_no_room(
             num_prompt,
             max_tokens,
             context=self.context,
             most_context=self.program.context_length if self._is_context_stated else None,
-            num_framing=max(0, num_prompt - num_said) if messages else 0,
+            shares=None if chat is None else self._shares(chat, num_prompt),
         )
         if why is not None:
             raise CapacityError(why)
+
+    def _shares(self, chat: Chat, num_prompt: int) -> ChatShares | None:
+        """What of a prompt the messages did not say; None where the template cannot do without the tools."""
+        messages = self._with_system(chat.messages)
+        bare = replace(chat, messages=messages, tools=(), choice=ToolChoice())
+        try:
+            pieces = self._chat_prompts.prepare(bare).pieces
+        except (ChatTemplateError, ParamsError):
+            return None
+        num_bare, shown = len(self.tokenizer.encode_pieces(pieces)), "".join(map(str, pieces))
+        said = [text.strip() for text in said_in(chat.messages) if text.strip() in shown]
+        num_said = sum(len(self.tokenizer.encode(text, add_bos=False)) for text in said)
+        return ChatShares(
+            num_framing=max(0, num_bare - num_said),
+            num_tools=max(0, num_prompt - num_bare),
+            has_system=len(messages) > len(chat.messages),
+        )
 
 
 def _checked_arrival(arrival_s: object, now_s: float) -> float:

@@ -3,6 +3,7 @@
 Asked on the caller's thread before anything is rendered or tokenised; knows no model.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -69,6 +70,20 @@ def contents_of(messages: Sequence[Message]) -> list[str]:
     parts = [part for content in contents for part in (content if isinstance(content, list | tuple) else [content])]
     texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
     return [text for text in texts if isinstance(text, str)]
+
+
+def said_in(messages: Sequence[Message]) -> list[str]:
+    """Every text of theirs that somebody may shorten: contents, reasoning, and what earlier calls named."""
+    texts = contents_of(messages)
+    for message in messages:
+        reasoning = message.get("reasoning_content")
+        texts += [reasoning] if isinstance(reasoning, str) else []
+        for call in message.get("tool_calls") or ():
+            arguments = call["function"].get("arguments")
+            if isinstance(arguments, str):
+                arguments = json.loads(arguments) if arguments.strip() else {}
+            texts += [call["function"]["name"], *(text for _, text in texts_of(arguments, place="arguments"))]
+    return texts
 
 
 def _refuse(text: str, *, place: str, field: str) -> None:

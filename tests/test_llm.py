@@ -19,6 +19,7 @@ from tests.builders_gguf import write_llama
 from tests.builders_llm import ANSWER, LOOP, config_of, open_llm, write_puppet
 from tests.cases.puppet import EOS, byte_token
 from tests.model.hf_builders import make_folder, write_json
+from twostroke.chat.chat import Chat
 from twostroke.core.account import StepRecord
 from twostroke.core.event import Event, FinishEvent, TokenEvent
 from twostroke.core.ledger import Part
@@ -147,12 +148,38 @@ def test_prompts_that_are_none_are_refused(llm: LLM, prompts: Any, words: str | 
         ({"role": "user", "content": None}, r"messages\[0\]\.content is missing"),
         ({"role": "user", "content": 7}, r"messages\[0\]\.content is of type int"),
         ({"role": "assistant", "tool_calls": []}, r"messages\[0\]\.content is missing"),
+        ({"role": "user", "content": []}, r"messages\[0\]\.content is an empty list: it must be text or a list"),
+        ({"role": "user", "content": ()}, r"messages\[0\]\.content is an empty list: it must be text or a list"),
     ],
 )
 def test_a_message_that_says_nothing_is_named(llm: LLM, message: dict[str, Any], words: str) -> None:
     with pytest.raises(PromptError, match=words) as refused:
         llm.chat([message])
     assert refused.value.field == "messages[0].content"
+
+
+def test_text_parts_are_one_text(llm: LLM) -> None:
+    parts = [{"type": "text", "text": "x "}, {"type": "text", "text": "y"}]
+    for content in (parts, tuple(parts)):
+        assert llm.encode([{"role": "user", "content": content}]) == llm.encode([{"role": "user", "content": "x y"}])
+    assert llm.chat([{"role": "user", "content": parts}]).text == llm.chat([{"role": "user", "content": "x y"}]).text
+    begun: list[dict[str, Any]] = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": [{"type": "text", "text": "so"}]},
+    ]
+    begun_texts = [begun[0], {"role": "assistant", "content": "so"}]
+    asked, told = (Chat.read(each, continue_final_message=True) for each in (begun, begun_texts))
+    assert llm.encode(asked) == llm.encode(told)
+
+
+@pytest.mark.parametrize(
+    "part", ["x", 7, {}, {"type": "text"}, {"type": "text", "text": 7}, {"type": "text", "text": "a", "more": 1}]
+)
+def test_a_part_that_is_no_text_is_named(llm: LLM, part: object) -> None:
+    content = [{"type": "text", "text": "x"}, part]
+    with pytest.raises(PromptError, match=r"messages\[0\]\.content\[1\] is .*: it must be a text part") as refused:
+        llm.chat([{"role": "user", "content": content}])
+    assert refused.value.field == "messages[0].content[1]"
 
 
 def test_a_bad_prompt_among_good_ones_leaves_nothing_running(llm: LLM) -> None:

@@ -76,6 +76,7 @@ class ChatPrompts:
         """Raises ParamsError for what this model cannot do, PromptError and ChatTemplateError as its template does."""
         if self._template.source is not None:  # else rendering says what to do instead
             self._check_tools(chat)
+            chat = replace(chat, messages=[_in_text(each, f"messages[{at}]") for at, each in enumerate(chat.messages)])
         messages = [self._message(message, index) for index, message in enumerate(chat.messages)]
         pieces = self._template.render_pieces(
             messages,
@@ -149,7 +150,6 @@ class ChatPrompts:
         if not isinstance(message, Mapping) or self._template.source is None:
             return message
         place = f"messages[{index}]"
-        _check_content(message, place)
         if message.get("role") == "tool" and not self._traits.keeps_results:
             raise PromptError(
                 f"{place} has the role tool, which this model's chat template does not show: "
@@ -223,16 +223,30 @@ class ChatPrompts:
         return found
 
 
-def _check_content(message: Mapping[str, Any], place: str) -> None:
-    """Text, whole or in parts; templates stumble over anything else. A message of calls may say nothing."""
-    content = message.get("content")
-    if content is None and message.get("tool_calls"):
-        return
-    if not isinstance(content, str | list | tuple):
+def _in_text(message: Any, place: str) -> Any:
+    """The message with its parts joined, as the server joins them; templates stumble over anything but text."""
+    if not isinstance(message, Mapping):
+        return message
+    content, field = message.get("content"), f"{place}.content"
+    if isinstance(content, str) or (content is None and message.get("tool_calls")):  # who calls may say nothing
+        return message
+    if not isinstance(content, list | tuple) or not content:
         told = "missing" if content is None else f"of type {type(content).__name__}"
+        if isinstance(content, list | tuple):
+            told = "an empty list"
+        raise PromptError(f"{field} is {told}: it must be text or a list of text parts", field=field)
+    return {**message, "content": "".join(_part_text(part, f"{field}[{at}]") for at, part in enumerate(content))}
+
+
+def _part_text(part: Any, place: str) -> str:
+    is_text = isinstance(part, Mapping) and part.keys() == {"type", "text"} and part["type"] == "text"
+    if not is_text or not isinstance(part["text"], str):
         raise PromptError(
-            f"{place}.content is {told}: it must be text or a list of text parts", field=f"{place}.content"
+            f"{place} is {part!r:.80}: it must be a text part, {{'type': 'text', 'text': ...}}, the only kind this "
+            "program reads",
+            field=place,
         )
+    return str(part["text"])
 
 
 def _structure(source: str) -> Structure:

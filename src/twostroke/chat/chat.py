@@ -27,7 +27,8 @@ RESERVED = frozenset(
 class Chat:
     """One conversation.
 
-    messages: as OpenAI's clients write them; `arguments` of earlier calls are JSON as text or an object.
+    messages: as OpenAI's clients write them, contents whole or in text parts; `arguments` of earlier calls are JSON as
+        text or an object.
     tools, choice: functions the answer may or must call; with mode `none` the model is not told of them.
     is_parallel: whether it may call several.
     variables: what else the template reads, `enable_thinking` for instance; one it does not read is refused.

@@ -11,10 +11,11 @@ from twostroke.errors import CapacityError, RemoteError, RequestError, Twostroke
     [
         (CapacityError("x"), ExitCode.USER_MISTAKE),
         (RequestError("x"), ExitCode.FAILED),
-        (RemoteError("x", kind="http 404"), ExitCode.USER_MISTAKE),
-        (RemoteError("x", kind="http 400"), ExitCode.USER_MISTAKE),
-        (RemoteError("x", kind="http 429"), ExitCode.FAILED),
-        (RemoteError("x", kind="http 503"), ExitCode.FAILED),
+        *(
+            (RemoteError("x", kind=f"http {status}"), ExitCode.USER_MISTAKE)
+            for status in (400, 401, 403, 404, 413, 422)
+        ),
+        *((RemoteError("x", kind=f"http {status}"), ExitCode.FAILED) for status in (408, 429, 500, 502, 503)),
         (RemoteError("x", kind="stream cut"), ExitCode.FAILED),
     ],
 )

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -27,7 +28,9 @@ from twostroke.cli.stdout import is_of_stdout, name_its_errors
 from twostroke.errors import PromptError, TwostrokeError
 from twostroke.view.terminal import speak_utf8
 
-LEFT_OVER, NO_COMMAND = "Got unexpected extra argument(s)", "No such command"
+LEFT_OVER = "Got unexpected extra argument(s)"
+UNKNOWN_WORDS = re.compile(rf"(?:{re.escape(LEFT_OVER)} \(|No such command ')(?P<words>[^')]*)")
+MODEL_MARKS = ":/."  # one of them is in the name of every model that is offered, and of most files
 NO_MODEL_OPTION = ("No such option: -m", "No such option: --model")
 PLAIN_WORDS = {  # for those of the command-line library
     "Input should be a valid integer, unable to parse string as an integer": "it must be a whole number",
@@ -113,8 +116,10 @@ def misread(error: typer.TyperException, given: Sequence[str]) -> str:
     path, command = command_of(given)
     flag = next((min(each.opts, key=len) for each in command.params if each.name == "model" and each.opts), None)
     takes_text = any(each.param_type_name == "argument" for each in command.params)
-    if flag is not None and not takes_text and said.startswith((LEFT_OVER, NO_COMMAND)):
-        said = f"{said.replace(LEFT_OVER, 'What is no flag is left over')}: a model is named with {flag}"
+    if flag is not None and not takes_text and (found := UNKNOWN_WORDS.match(said)):
+        said = said.replace(LEFT_OVER, "What is no flag is left over", 1)
+        if any(mark in found["words"] for mark in MODEL_MARKS) and not said.endswith("?"):
+            said += f": a model is named with {flag}"
     elif takes_text and said.startswith(NO_MODEL_OPTION):
         said = f"{said.partition(' (')[0]}: the name stands here without one"
     for theirs, plain in PLAIN_WORDS.items():

@@ -67,6 +67,10 @@ def test_help_lists_the_commands(capsys: Capture) -> None:
         (["run", "--seed", "1.5", "hi"], "Invalid value for '--seed': it must be a whole number;"),
         (["run", "--top-p", "much", "hi"], "Invalid value for '--top-p': it must be a number;"),
         (["run", "hi", "you", "there"], "Text of several words wants quotes, these were left over: (you there);"),
+        (
+            ["run", "hi", "Got unexpected extra argument(s)"],
+            "Text of several words wants quotes, these were left over: (Got unexpected extra argument(s));",
+        ),
         (["run", "hi", "-m"], "Option '-m' requires an argument;"),
         (["serve", "smollm2:135m"], "What is no flag is left over (smollm2:135m): a model is named with -m;"),
         (["dyno", "smollm2:135m"], "What is no flag is left over (smollm2:135m): a model is named with -m;"),

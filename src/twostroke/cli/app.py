@@ -123,7 +123,7 @@ def misread(error: typer.TyperException, given: Sequence[str]) -> str:
     elif takes_text and said.startswith(NO_MODEL_OPTION):
         said = f"{said.partition(' (')[0]}: the name stands here without one"
     for theirs, plain in PLAIN_WORDS.items():
-        said = said.replace(theirs, plain)
+        said = said.replace(theirs, plain, 1)  # what a user wrote stands behind it
     return f"{said}; {path} --help shows what there is"
 
 

@@ -33,6 +33,10 @@ def test_a_choice_that_is_no_function_is_named_by_its_flag(tmp_path: Path) -> No
     with pytest.raises(ParamsError) as refusal:
         said_chat(QUESTION, tools=file_of(tmp_path, TOOLS.encode()), tool_choice="g")
     assert in_flags(refusal.value) == "--tool-choice is 'g': it must be none, auto, required or one of f"
+    with pytest.raises(ParamsError) as refusal:
+        said_chat(QUESTION, tools=file_of(tmp_path, TOOLS.encode()), tool_choice="a top_k must be tools")
+    words = "--tool-choice is 'a top_k must be tools': it must be none, auto, required or one of f"
+    assert in_flags(refusal.value) == words
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def said_chat(
     except ParamsError as error:
         if error.field != NAMED_CHOICE:
             raise
-        said = str(error).replace(NAMED_CHOICE, "tool_choice").replace("must be", f"must be {', '.join(words)} or")
+        told, must_be, functions = str(error).removeprefix(NAMED_CHOICE).rpartition("must be")
+        said = f"tool_choice{told}{must_be} {', '.join(words)} or{functions}"
         raise ParamsError(said, field="tool_choice") from None
 
 

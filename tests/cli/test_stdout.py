@@ -1,15 +1,13 @@
-"""Errors of stdout are known from those of files, and a reader that leaves is none."""
+"""Errors of stdout are known from those of files."""
 
 import errno
 import io
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.builders import environment
 from twostroke.cli import app
 from twostroke.cli.exit_code import ExitCode
 from twostroke.cli.stdout import is_of_stdout, name_its_errors
@@ -64,24 +62,3 @@ def test_a_full_disk_below_something_else_is_not_blamed_on_it_nor_told_there(
     monkeypatch.setattr("twostroke.cli.models.resolve", fail)
     assert app.main(["models"]) is ExitCode.FAILED
     assert capsys.readouterr() == ("", f"twostroke: [Errno {number}] {os.strerror(number)}\n")
-
-
-@pytest.mark.parametrize("is_buffered", [True, False])
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["run", "--help"], ["bench", "serve", "-h"], ["--version"], ["models"]]
-)
-def test_a_reader_that_is_gone_is_no_failure(tmp_path: Path, arguments: list[str], is_buffered: bool) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "twostroke", *arguments],
-            env=environment(tmp_path, PYTHONUNBUFFERED="" if is_buffered else "1"),
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            timeout=60,
-            check=False,
-        )
-    finally:
-        os.close(writing)
-    assert (done.returncode, done.stderr) == (ExitCode.DONE, b"")

@@ -175,14 +175,14 @@ class _Parser:
             self._at += 1  # as few as may be: the first match to end counts anyway
         if _size(part) == 0:
             return _NOTHING
-        least, most = _bounds(found)
+        least, most = bounds(found)
         if most is not None and most < least:
             raise self.refused(f"{found[0]} asks for at least {least} and at most {most}")
         return _Repeat(part, least, most)
 
 
-def _bounds(found: re.Match[str]) -> tuple[int, int | None]:
-    """Fewest and most repetitions; None is without end."""
+def bounds(found: re.Match[str]) -> tuple[int, int | None]:
+    """Fewest and most repetitions a quantifier asks for; None is without end. Groups: fewest, a comma, most."""
     if found[0] in "*+?":
         return int(found[0] == "+"), 1 if found[0] == "?" else None
     least = int(found[1] or 0)

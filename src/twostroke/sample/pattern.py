@@ -14,9 +14,9 @@ from twostroke import _native
 from twostroke.sample.characters import ByteRanges, Characters
 from twostroke.sample.pattern_syntax import Chain, Choice, Node, Repeat, Unread, read_pattern
 
-MAX_POSITIONS = 4096  # with repetitions written out: 10 ms of Python, 100 if all take different characters
-MAX_STAGES = 2048  # a megabyte or two in native code
-FEW_NODES = 4096  # of a vocabulary's trie: walked over one by one in 20 microseconds
+MAX_POSITIONS = 4096  # with repetitions written out: making them is work in Python beside everybody's steps
+MAX_STAGES = 2048  # times at most 255 classes of bytes, 2 MB in native code
+FEW_NODES = 4096  # of a vocabulary's trie: walked over one by one sooner than grouped
 FORK, END = -1, -2  # in the place of a kind
 TAKEN = -1  # in the place of a stage
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twostroke.sample.characters import LAST, Characters
+from twostroke.stop_pattern import bounds
 
 MAX_DEPTH = 32  # of groups
 MAX_RANGES = 10_000  # of characters, in all sets while they grow: some 20 ms
@@ -124,7 +125,7 @@ class _Reader:
         if found is None:
             return node
         self._at = found.end()  # what repeats a repetition, or makes it a lazy one, takes no character
-        repeat = Repeat(node, *_bounds(found))
+        repeat = Repeat(node, *bounds(found))
         return NOTHING if node == NOTHING or repeat.most == 0 else repeat
 
     def _characters(self) -> Characters:
@@ -198,13 +199,3 @@ class _Reader:
             return self._escaped_character()
         self._at += 1
         return self._source[self._at - 1]
-
-
-def _bounds(found: re.Match[str]) -> tuple[int, int | None]:
-    """Fewest and most repetitions."""
-    if found[0] in "*+?":
-        return int(found[0] == "+"), 1 if found[0] == "?" else None
-    least = int(found[1])
-    if not found[2]:
-        return least, least
-    return least, int(found[3]) if found[3] else None

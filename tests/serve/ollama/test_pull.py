@@ -33,6 +33,29 @@ def test_a_total_nobody_knows_is_left_out() -> None:
     assert lines[-2] == {"status": "pulling tiny:1b", "completed": 30}
 
 
+def test_progress_that_comes_while_a_status_is_sent_is_told_next() -> None:
+    told, may_end = threading.Event(), threading.Event()
+
+    def fetch(hear: Any) -> None:
+        hear(10, 30)
+        told.wait(10)
+        hear(30, 30)
+        may_end.wait(10)
+
+    async def watch() -> list[Any]:
+        pull, statuses = Pull("tiny:1b", fetch), []
+        async for status in pull.statuses(10.0):
+            statuses.append(status)
+            if status == {"status": "pulling tiny:1b", "total": 30, "completed": 10}:
+                told.set()
+                while pull._progress != (30, 30):  # the client reads slowly
+                    await asyncio.sleep(0)
+                may_end.set()
+        return statuses
+
+    assert asyncio.run(watch())[-2] == {"status": "pulling tiny:1b", "total": 30, "completed": 30}
+
+
 def test_a_whole_reply_comes_at_the_end() -> None:
     with ollama_of() as client:
         response = client.post(PULL, json=MODEL | {"stream": False, "insecure": False})

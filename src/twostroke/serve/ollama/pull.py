@@ -88,9 +88,9 @@ class Pull:
                 yield None
                 continue
             self._news.clear()
-            if self._progress is not None:
-                yield self._status(*self._progress)
-                self._progress = None
+            progress, self._progress = self._progress, None  # before the client has it: more may come meanwhile
+            if progress is not None:
+                yield self._status(*progress)
         self._check()
         if self._progress is not None:
             yield self._status(*self._progress)
